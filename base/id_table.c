@@ -54,13 +54,9 @@ struct weir_id_table {
 enum weir_status weir_id_table_create(uint8_t kind, bool origin_host, uint32_t capacity,
                                       struct weir_id_table **ret_table)
 {
-    if (kind == 0 || capacity == 0 || capacity > WEIR_HANDLE_MAX_INDEX) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(kind == 0 || capacity == 0 || capacity > WEIR_HANDLE_MAX_INDEX, WEIR_ERR_INVALID);
     struct weir_id_table *table = calloc(1, sizeof *table);
-    if (!table) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!table, WEIR_ERR_NO_MEMORY);
     table->kind = kind;
     table->origin_host = origin_host;
     table->capacity = capacity;
@@ -160,9 +156,7 @@ static void queue_free_locked(struct weir_id_table *table, struct slot *slot, ui
 enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
                                    weir_handle *ret_handle)
 {
-    if (!object) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!object, WEIR_ERR_INVALID);
     enum weir_status status = WEIR_OK;
     struct side *side = &table->sides[table->origin_host];
     WEIR_LOCKED(&table->lock);

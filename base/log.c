@@ -72,17 +72,13 @@ enum weir_status weir_log_init(const char *spec, const char *who)
     }
     const char *path = strchr(spec, ':');
     int level = parse_level(spec, path ? (size_t)(path - spec) : strlen(spec));
-    if (level < 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(level < 0, WEIR_ERR_INVALID);
     int fd = STDERR_FILENO;
     if (path) {
         int saved_errno = errno;
         fd = open(path + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
         errno = saved_errno;
-        if (fd < 0) {
-            return WEIR_ERR_IO;
-        }
+        WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     }
     if (log_fd != STDERR_FILENO) {
         close(log_fd);

@@ -45,9 +45,7 @@ enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns)
             return WEIR_OK;
         }
         looks = n == 0 && peer_is_stopped(socket_fd) ? looks + 1 : 0;
-        if (looks == WEIR_PEER_LOOKS) {
-            return WEIR_ERR_STOPPED;
-        }
+        WEIR_FAIL_IF(looks == WEIR_PEER_LOOKS, WEIR_ERR_STOPPED);
     }
     return WEIR_ERR_TIMED_OUT;
 }

@@ -15,6 +15,14 @@ enum weir_status {
     WEIR_STATUS_COUNT
 };
 
+/* Return an error from the function if a condition holds: what the function itself checks. */
+#define WEIR_FAIL_IF(condition, error)                                                             \
+    do {                                                                                           \
+        if (condition) {                                                                           \
+            return error;                                                                          \
+        }                                                                                          \
+    } while (0)
+
 /* Make a call, and return its result from the function if it is an error. What is no error is 0:
  * WEIR_OK, CUDA_SUCCESS and the like. */
 #define WEIR_TRY(call)                                                                             \

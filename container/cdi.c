@@ -139,9 +139,7 @@ static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret
     for (size_t i = 0; i < spec->common->n_mounts; i++) {
         good &= weir_text_ok(spec->common->mounts[i].source);
     }
-    if (!good) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!good, WEIR_ERR_INVALID);
     return n != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
 }
 
@@ -172,12 +170,8 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
 
 static enum weir_status status_of_errno(void)
 {
-    if (errno == ENOSPC || errno == EDQUOT) {
-        return WEIR_ERR_NO_SPACE;
-    }
-    if (errno == ENOENT || errno == ENOTDIR) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(errno == ENOSPC || errno == EDQUOT, WEIR_ERR_NO_SPACE);
+    WEIR_FAIL_IF(errno == ENOENT || errno == ENOTDIR, WEIR_ERR_NOT_FOUND);
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 
@@ -221,9 +215,7 @@ enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *sp
     /* Engines do not read files whose name ends so. */
     int n = snprintf(temporary, sizeof temporary, "%s.new", path);
 
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, WEIR_ERR_TOO_BIG);
     enum weir_status status = make_folder(path);
     if (status == WEIR_OK) {
         status = write_file(temporary, spec);

@@ -59,9 +59,8 @@ static enum weir_status add_file(struct weir_container_edits *edits, const char 
 {
     struct weir_container_mount *mount = &edits->mounts[edits->n_mounts];
 
-    if (!realpath(path, mount->source) || access(mount->source, R_OK) != 0) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!realpath(path, mount->source) || access(mount->source, R_OK) != 0,
+                 WEIR_ERR_NOT_FOUND);
     mount->target = target;
     edits->n_mounts++;
     return WEIR_OK;
@@ -73,12 +72,9 @@ static enum weir_status add_libraries(struct weir_container_edits *edits, const 
         char path[PATH_MAX];
         int n = snprintf(path, sizeof path, "%s/%s", guest_lib, libraries[i].file);
 
-        if (n < 0 || (size_t)n >= sizeof path) {
-            return WEIR_ERR_TOO_BIG;
-        }
-        if (add_file(edits, path, libraries[i].target) != WEIR_OK && i == 0) {
-            return WEIR_ERR_NOT_FOUND;
-        }
+        WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof path, WEIR_ERR_TOO_BIG);
+        WEIR_FAIL_IF(add_file(edits, path, libraries[i].target) != WEIR_OK && i == 0,
+                     WEIR_ERR_NOT_FOUND);
     }
     return WEIR_OK;
 }
@@ -88,9 +84,7 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
 {
     struct weir_container_edits *edits = calloc(1, sizeof *edits);
 
-    if (!edits) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!edits, WEIR_ERR_NO_MEMORY);
     edits->env[edits->n_env++] = "NVIDIA_VISIBLE_DEVICES=void";
     edits->env[edits->n_env++] = "TRITON_LIBCUDA_PATH=" NVIDIA_FOLDER;
     enum weir_status status = add_libraries(edits, guest_lib);
@@ -116,9 +110,7 @@ enum weir_status weir_container_folder(const char *run_dir, const char *tenant, 
 static enum weir_status only_folder(const char *run_dir, enum weir_status status,
                                     struct weir_container_edits *ret_edits)
 {
-    if (run_dir[0] != '/') {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(run_dir[0] != '/', WEIR_ERR_INVALID);
     ret_edits->mounts[0].target = WEIR_CONTAINER_RUN_DIR;
     ret_edits->n_mounts = 1;
     ret_edits->n_env = 0;

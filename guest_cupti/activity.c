@@ -2,6 +2,7 @@
  * The Activity API: the kinds of records that the program wants, and the records about a call
  * itself: the call, the program's ids for it (external correlation), and its waiting.
  */
+#include "base/status.h"
 #include "guest_cupti/lib.h"
 
 #include <string.h>
@@ -184,18 +185,13 @@ WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t enable
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
 {
-    if ((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64) {
-        return CUPTI_ERROR_INVALID_KIND;
-    }
+    WEIR_FAIL_IF((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64,
+                 CUPTI_ERROR_INVALID_KIND);
     if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
         return CUPTI_SUCCESS; /* here copies between contexts are MEMCPY, too */
     }
-    if (!(KINDS & KIND_BIT(kind))) {
-        return CUPTI_ERROR_NOT_SUPPORTED;
-    }
-    if (!weir_cupti_session()) {
-        return CUPTI_ERROR_NOT_INITIALIZED;
-    }
+    WEIR_FAIL_IF(!(KINDS & KIND_BIT(kind)), CUPTI_ERROR_NOT_SUPPORTED);
+    WEIR_FAIL_IF(!weir_cupti_session(), CUPTI_ERROR_NOT_INITIALIZED);
     __atomic_fetch_or(&kinds, KIND_BIT(kind), __ATOMIC_RELAXED);
     weir_cupti_watch();
     return CUPTI_SUCCESS;
@@ -203,9 +199,8 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
 {
-    if ((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64) {
-        return CUPTI_ERROR_INVALID_KIND;
-    }
+    WEIR_FAIL_IF((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64,
+                 CUPTI_ERROR_INVALID_KIND);
     __atomic_fetch_and(&kinds, ~KIND_BIT(kind), __ATOMIC_RELAXED);
     weir_cupti_watch();
     return CUPTI_SUCCESS;
@@ -213,9 +208,7 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
 
 static CUptiResult want(uint64_t *unwanted, uint32_t id, bool enable)
 {
-    if (!id || id >= IDS_MAX) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!id || id >= IDS_MAX, CUPTI_ERROR_INVALID_PARAMETER);
     if (enable) {
         __atomic_fetch_and(&unwanted[id / 64], ~(UINT64_C(1) << id % 64), __ATOMIC_RELAXED);
     } else {
@@ -237,9 +230,7 @@ CUptiResult cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t enable)
 CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id)
 {
     uint32_t k = (uint32_t)kind;
-    if (!k || k >= NAME_KINDS) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!k || k >= NAME_KINDS, CUPTI_ERROR_INVALID_PARAMETER);
     if (names.depth[k] < NAMES_DEPTH) {
         names.ids[k][names.depth[k]] = id;
     }
@@ -251,12 +242,8 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
                                                   uint64_t *lastId)
 {
     uint32_t k = (uint32_t)kind;
-    if (!k || k >= NAME_KINDS) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
-    if (!names.depth[k]) {
-        return CUPTI_ERROR_QUEUE_EMPTY;
-    }
+    WEIR_FAIL_IF(!k || k >= NAME_KINDS, CUPTI_ERROR_INVALID_PARAMETER);
+    WEIR_FAIL_IF(!names.depth[k], CUPTI_ERROR_QUEUE_EMPTY);
     names.depth[k]--;
     if (lastId) {
         *lastId = names.depth[k] < NAMES_DEPTH ? names.ids[k][names.depth[k]] : 0;

@@ -6,6 +6,7 @@
  * are those of this machine's monotonic clock: the program may have its own clock of any rate,
  * which is known only after a while.
  */
+#include "base/status.h"
 #include "guest_cupti/lib.h"
 
 #include <pthread.h>
@@ -265,9 +266,7 @@ WEIR_CUPTI_EXPORT CUptiResult cuptiGetTimestamp(uint64_t *timestamp);
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc funcBufferRequested,
                                            CUpti_BuffersCallbackCompleteFunc funcBufferCompleted)
 {
-    if (!funcBufferRequested || !funcBufferCompleted) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!funcBufferRequested || !funcBufferCompleted, CUPTI_ERROR_INVALID_PARAMETER);
     weir_cupti_lock();
     request = funcBufferRequested;
     complete = funcBufferCompleted;
@@ -281,9 +280,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc func
 CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
     (void)flag; /* incomplete records are not in buffers, so there is nothing to force */
-    if (!complete) {
-        return CUPTI_ERROR_INVALID_OPERATION;
-    }
+    WEIR_FAIL_IF(!complete, CUPTI_ERROR_INVALID_OPERATION);
     weir_cupti_work_take();
     weir_cupti_lock();
     end_buffer_locked();
@@ -301,16 +298,10 @@ CUptiResult cuptiActivityFlush(CUcontext context, uint32_t streamId, uint32_t fl
 CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t validBufferSizeBytes,
                                        CUpti_Activity **record)
 {
-    if (!buffer || !record) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!buffer || !record, CUPTI_ERROR_INVALID_PARAMETER);
     uint8_t *at = *record ? (uint8_t *)*record + bytes_of((*record)->kind) : buffer;
-    if (at < buffer || at >= buffer + validBufferSizeBytes) {
-        return CUPTI_ERROR_MAX_LIMIT_REACHED;
-    }
-    if (!bytes_of(((CUpti_Activity *)(void *)at)->kind)) {
-        return CUPTI_ERROR_INVALID_KIND;
-    }
+    WEIR_FAIL_IF(at < buffer || at >= buffer + validBufferSizeBytes, CUPTI_ERROR_MAX_LIMIT_REACHED);
+    WEIR_FAIL_IF(!bytes_of(((CUpti_Activity *)(void *)at)->kind), CUPTI_ERROR_INVALID_KIND);
     *record = (CUpti_Activity *)(void *)at;
     return CUPTI_SUCCESS;
 }
@@ -319,18 +310,14 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream
 {
     (void)context;
     (void)streamId;
-    if (!n) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!n, CUPTI_ERROR_INVALID_PARAMETER);
     *n = __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
     return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc funcTimestamp)
 {
-    if (!funcTimestamp) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!funcTimestamp, CUPTI_ERROR_INVALID_PARAMETER);
     weir_cupti_lock();
     end_buffer_locked(); /* its records belong to the old clock */
     start_clock_locked(funcTimestamp);
@@ -340,9 +327,7 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc f
 
 CUptiResult cuptiGetTimestamp(uint64_t *timestamp)
 {
-    if (!timestamp) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!timestamp, CUPTI_ERROR_INVALID_PARAMETER);
     *timestamp = stamp_now();
     return CUPTI_SUCCESS;
 }

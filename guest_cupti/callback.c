@@ -210,15 +210,10 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc ca
                            void *userdata)
 {
     CUpti_CallbackFunc nobody = NULL;
-    if (!handle || !callback) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
-    if (!weir_cupti_session()) {
-        return CUPTI_ERROR_NOT_INITIALIZED;
-    }
-    if (__atomic_load_n(&subscriber.callback, __ATOMIC_RELAXED)) {
-        return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!handle || !callback, CUPTI_ERROR_INVALID_PARAMETER);
+    WEIR_FAIL_IF(!weir_cupti_session(), CUPTI_ERROR_NOT_INITIALIZED);
+    WEIR_FAIL_IF(__atomic_load_n(&subscriber.callback, __ATOMIC_RELAXED),
+                 CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     subscriber.user = userdata;
     /* B1: publishes user. */
     if (!__atomic_compare_exchange_n(&subscriber.callback, &nobody, callback, false,
@@ -292,9 +287,7 @@ CUptiResult cuptiGetCallbackState(uint32_t *enable, CUpti_SubscriberHandle handl
 CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char **name)
 {
     const char *found = NULL;
-    if (!name) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!name, CUPTI_ERROR_INVALID_PARAMETER);
     if (domain == CUPTI_CB_DOMAIN_DRIVER_API && cbid < N_DRIVER_IDS) {
         found = driver_names[cbid];
     } else if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && cbid < IDS_MAX) {

@@ -6,6 +6,7 @@
  */
 #include "guest_cupti/lib.h"
 
+#include "base/status.h"
 #include "proto/beside.h"
 #include <errno.h>
 #include <pthread.h>
@@ -99,9 +100,7 @@ WEIR_CUPTI_EXPORT CUptiResult cuptiGetLastError(void);
 
 CUptiResult cuptiGetVersion(uint32_t *version)
 {
-    if (!version) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!version, CUPTI_ERROR_INVALID_PARAMETER);
     *version = WEIR_CUPTI_VERSION;
     return CUPTI_SUCCESS;
 }
@@ -154,9 +153,7 @@ CUptiResult cuptiGetErrorMessage(CUptiResult result, const char **str)
 
 static CUptiResult give(uint32_t number, uint32_t *ret_number, CUptiResult error)
 {
-    if (!ret_number) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!ret_number, CUPTI_ERROR_INVALID_PARAMETER);
     *ret_number = number;
     return number ? CUPTI_SUCCESS : error;
 }
@@ -209,9 +206,7 @@ CUptiResult cuptiGetGraphId(CUgraph graph, uint32_t *id)
 CUptiResult cuptiDeviceSupported(CUdevice dev, int *support)
 {
     (void)dev;
-    if (!support) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!support, CUPTI_ERROR_INVALID_PARAMETER);
     *support = weir_cupti_session() != NULL;
     return CUPTI_SUCCESS;
 }

@@ -6,6 +6,7 @@
  * A range is two records with one number. If nobody wanted markers when it began, its end makes no
  * record.
  */
+#include "base/status.h"
 #include "guest_cupti/lib.h"
 
 #include <string.h>
@@ -338,9 +339,8 @@ CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
         [11] = F(register_string_wide), [12] = F(create_domain), [13] = F(create_domain_wide)};
     const struct nvtx_callbacks *callbacks =
         export_table ? export_table(NVTX_ETID_CALLBACKS) : NULL;
-    if (!callbacks || callbacks->struct_size < sizeof *callbacks) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(!callbacks || callbacks->struct_size < sizeof *callbacks,
+                 CUPTI_ERROR_INVALID_PARAMETER);
     bool good = attach(callbacks, NVTX_CB_MODULE_CORE, core, sizeof core / sizeof core[0]);
     (void)attach(callbacks, NVTX_CB_MODULE_CORE2, core2, sizeof core2 / sizeof core2[0]);
     return good ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;

@@ -6,6 +6,7 @@
  *
  * A program that registers buffers of its own takes the records over from then on.
  */
+#include "base/status.h"
 #include "guest_cupti/lib.h"
 
 #include <errno.h>
@@ -269,9 +270,7 @@ CUptiResult cuptiWeirProfile(const char *path)
     char name[PATH_MAX];
     trace.fd =
         file_name(path, name) ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    if (trace.fd < 0) {
-        return CUPTI_ERROR_INVALID_PARAMETER;
-    }
+    WEIR_FAIL_IF(trace.fd < 0, CUPTI_ERROR_INVALID_PARAMETER);
     trace.pid = getpid();
     (void)cuptiActivityRegisterCallbacks(requested, completed);
     (void)cuptiGetTimestamp(&trace.zero);

@@ -22,9 +22,7 @@ CUresult weir_guest_stream_on_passed(const struct weir_stream_point *point,
                                      weir_stream_action_fn fn, void *user)
 {
     struct action *action = malloc(sizeof *action);
-    if (!action) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!action, CUDA_ERROR_OUT_OF_MEMORY);
     *action = (struct action){.point = *point, .fn = fn, .user = user};
     WEIR_GUEST_LOCKED(&actions.lock);
     if (!actions.first) {

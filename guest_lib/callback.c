@@ -214,9 +214,7 @@ CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *
                            uint64_t *ret_token)
 {
     struct entry *entry = malloc(sizeof *entry);
-    if (!entry) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!entry, CUDA_ERROR_OUT_OF_MEMORY);
     pthread_mutex_lock(&runner.lock);
     if (!start_locked()) {
         pthread_mutex_unlock(&runner.lock);

@@ -110,9 +110,7 @@ enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_tra
     channel->arena = view->arena;
     channel->arena_bytes = view->arena_bytes;
     channel->n_words = view->n_words;
-    if (!channel->header || view->n_words < 2) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(!channel->header || view->n_words < 2, WEIR_ERR_PEER);
     return WEIR_OK;
 }
 
@@ -181,9 +179,7 @@ static CUresult note_error(CUresult error)
 
 static CUresult channel_failed(struct weir_channel *channel, enum weir_status status)
 {
-    if (status == WEIR_ERR_TOO_BIG) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(status == WEIR_ERR_TOO_BIG, CUDA_ERROR_INVALID_VALUE);
     weir_channel_kill(channel, HOST_GONE);
     return channel_dead(channel);
 }
@@ -227,9 +223,7 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
         (wait->ret_bulk && record->status == CUDA_SUCCESS && bulk_bytes != wait->ret_bulk_bytes)) {
         return HOST_GONE;
     }
-    if (!buffer_reserve(wait->reply, body)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!buffer_reserve(wait->reply, body), CUDA_ERROR_OUT_OF_MEMORY);
     if (body) {
         memcpy(wait->reply->data, record + 1, body);
     }
@@ -491,9 +485,7 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
 {
     uint64_t space[(sizeof(struct weir_record) + INLINE_BYTES) / sizeof(uint64_t)];
     struct weir_record *record = encode(channel, op, in, posted, space);
-    if (!record) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!record, CUDA_ERROR_INVALID_VALUE);
     if (posted) {
         return transmit(channel, record, extra, NULL);
     }
@@ -547,9 +539,7 @@ CUresult weir_channel_post(struct weir_channel *channel, enum weir_op op, const 
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd)
 {
     struct weir_transport *transport = channel->transport;
-    if (!transport->ops->receive_fd) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!transport->ops->receive_fd, CUDA_ERROR_NOT_SUPPORTED);
     enum weir_status status = transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
     if (status == WEIR_ERR_NO_DESCRIPTOR) {
         return CUDA_ERROR_OPERATING_SYSTEM; /* this descriptor is lost, but the next one will be

@@ -298,9 +298,7 @@ static CUresult alloc_plain(struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;
     void *at = mmap(NULL, mem->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     mem->kind = WEIR_MEM_HOST;
     mem->base = mem->device_base = (uint64_t)(uintptr_t)at;
     return CUDA_SUCCESS;
@@ -315,9 +313,7 @@ static void free_plain(const struct weir_mem *mem)
 static CUresult alloc_in_heap(struct weir_mem *mem)
 {
     struct weir_mem_heap *heap = heap_of(mem->ctx, heap_kind(mem));
-    if (!heap) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!heap, CUDA_ERROR_OUT_OF_MEMORY);
     return take_block(heap, mem->bytes, mem);
 }
 
@@ -360,12 +356,8 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
                            .ctx = ctx,
                            .device = ctx->device,
                            .pool = pool};
-    if (!bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (bytes > weir_guest.window_bytes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bytes, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(bytes > weir_guest.window_bytes, CUDA_ERROR_OUT_OF_MEMORY);
     mem.buffer_id = weir_guest_objects_next_id();
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult result = plain ? alloc_plain(&mem) : alloc_block(&mem);

@@ -55,9 +55,7 @@ CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx)
         handle = weir_ctx_stack_current();
     }
     struct weir_guest_ctx *ctx = handle ? weir_ctx_get(handle) : NULL;
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     uint32_t state;
     if (__builtin_expect(!weir_ctx_use(ctx, &state), 0)) {
         return state == WEIR_CTX_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED
@@ -100,9 +98,7 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
                       struct weir_guest_ctx **ret_ctx)
 {
     struct weir_guest_ctx *ctx = calloc(1, sizeof *ctx);
-    if (!ctx) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_OUT_OF_MEMORY);
     ctx->device = device;
     ctx->primary = primary;
     ctx->flags = flags;

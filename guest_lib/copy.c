@@ -26,9 +26,7 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_SUCCESS;
     }
-    if (!weir_mem_reaches(&mem, address, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_mem_reaches(&mem, address, bytes), CUDA_ERROR_INVALID_VALUE);
     if (mem.kind == WEIR_MEM_REGISTERED && !weir_guest.channel.remote) {
         bool shared = weir_register_shared(&mem, address, bytes, &ret_side->address);
         ret_side->kind = shared ? WEIR_COPY_GPU : WEIR_COPY_PAGEABLE;

@@ -71,9 +71,7 @@ static CUresult post_part(void *to, const void *from, uint64_t bytes, struct blo
                           struct weir_guest_stream *stream)
 {
     struct part *part = malloc(sizeof(*part));
-    if (!part) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!part, CUDA_ERROR_OUT_OF_MEMORY);
     *part = (struct part){to, from, bytes, block};
     if (block) {
         __atomic_add_fetch(&block->users, 1, __ATOMIC_RELAXED);

@@ -62,9 +62,7 @@ static void give_struct(struct weir_guest_event *event)
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
 {
     struct weir_guest_event *event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
-    if (!event || !weir_ctx_use(event->ctx, NULL)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!event || !weir_ctx_use(event->ctx, NULL), CUDA_ERROR_INVALID_HANDLE);
     *ret_event = event;
     return CUDA_SUCCESS;
 }
@@ -82,9 +80,7 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
                         struct weir_guest_event **ret_event)
 {
     struct weir_guest_event *event = take_struct();
-    if (!event) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!event, CUDA_ERROR_OUT_OF_MEMORY);
     event->ctx = ctx;
     event->flags = flags;
     event->imported = imported;
@@ -205,21 +201,15 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
 CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_stream *stream,
                            unsigned int flags)
 {
-    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     WEIR_GUEST_LOCKED(&event->lock);
     return record_locked(event, stream, flags);
 }
 
 CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream)
 {
-    if (event->ctx != stream->ctx || event->imported) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!(event->flags & CU_EVENT_DISABLE_TIMING)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(event->ctx != stream->ctx || event->imported, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!(event->flags & CU_EVENT_DISABLE_TIMING), CUDA_ERROR_INVALID_VALUE);
     weir_lock_acquire(&event->lock);
     CUresult result = own_word_locked(event, stream);
     if (result != CUDA_SUCCESS) {

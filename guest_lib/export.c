@@ -35,9 +35,7 @@ CUresult weir_import_pool(int fd, uint8_t ret_name[16])
 {
     struct weir_op_pool_import_in in;
     struct weir_op_pool_import_out out;
-    if (!weir_export_token(fd, in.token)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_export_token(fd, in.token), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_call_pool_import(weir_guest_channel(), &in, &out));
     memcpy(ret_name, out.name, sizeof out.name);
     return CUDA_SUCCESS;

@@ -34,9 +34,7 @@ static void front_device(int ordinal, struct weir_common_device *ret_device)
 static CUresult front_primary(CUdevice device, CUcontext *ret_context)
 {
     const struct weir_guest_device *found = weir_guest_device_get(device);
-    if (!found) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!found, CUDA_ERROR_INVALID_DEVICE);
     *ret_context = (CUcontext)(uintptr_t)found->primary->handle;
     return CUDA_SUCCESS;
 }
@@ -58,9 +56,7 @@ static struct weir_ctx_storage *front_storage(CUcontext context)
 static CUresult front_context_id(CUcontext context, unsigned long long *ret_id)
 {
     struct weir_guest_ctx *ctx = weir_ctx_get(context);
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     *ret_id = ctx->id;
     return CUDA_SUCCESS;
 }

@@ -102,9 +102,8 @@ CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t at = 0;
-    if (copy->block.place != WEIR_GRAPH_BLOCK_ARENA && !is_there(&copy->block)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(copy->block.place != WEIR_GRAPH_BLOCK_ARENA && !is_there(&copy->block),
+                 CUDA_ERROR_INVALID_VALUE);
     for (uint64_t z = 0; z < copy->n_slices; z++) {
         for (uint64_t y = 0; y < copy->n_rows && result == CUDA_SUCCESS; y++) {
             uint8_t *row = copy->host + z * copy->host_slice + y * copy->host_pitch;

@@ -96,9 +96,7 @@ CUresult weir_graph_function_new(CUhostFn fn, void *user, struct weir_graph_func
                                  uint64_t *ret_token)
 {
     struct weir_graph_function *function = calloc(1, sizeof(*function));
-    if (!function) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_OUT_OF_MEMORY);
     function->fn = fn;
     function->user = user;
     CUresult result = weir_callback_add(run_function, NULL, function, false, &function->token);
@@ -139,9 +137,7 @@ void weir_graph_function_free(struct weir_graph_function *function)
 static CUresult add_copy_locked(struct weir_graph_function *function, struct bound_copy *copy)
 {
     struct bound_function_copy *bound = calloc(1, sizeof(*bound));
-    if (!bound) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bound, CUDA_ERROR_OUT_OF_MEMORY);
     *bound = (struct bound_function_copy){copy, function->copies};
     copy->references++;
     function->copies = bound;
@@ -450,9 +446,7 @@ CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_gu
     bool copies = has_copies_locked(set);
     bool occupied = !set->auto_free && weir_graph_any_live_locked(set);
     pthread_mutex_unlock(&weir_graph_lock);
-    if (occupied) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(occupied, CUDA_ERROR_INVALID_VALUE);
     CUresult result = copies ? wait_for_blocks(set) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && copies) {
         pthread_mutex_lock(&weir_graph_lock);

@@ -47,9 +47,7 @@ static void set_live_locked(struct block *block, bool live)
 CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t *ret_base)
 {
     struct block *block = calloc(1, sizeof(*block));
-    if (!block) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!block, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, NULL, &block->mem);
     if (result != CUDA_SUCCESS) {
         free(block);
@@ -148,12 +146,8 @@ CUresult weir_guest_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_att
                                                  void *value)
 {
     const uint64_t *counter = counter_of(attr);
-    if (!weir_guest_device_get(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!value || !counter) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_guest_device_get(device), CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!value || !counter, CUDA_ERROR_INVALID_VALUE);
     WEIR_LOCKED(&lock);
     memcpy(value, counter, sizeof(*counter));
     return CUDA_SUCCESS;
@@ -166,16 +160,10 @@ CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_att
     uint64_t wanted;
     bool high =
         attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
-    if (!weir_guest_device_get(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!value || !high) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_guest_device_get(device), CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!value || !high, CUDA_ERROR_INVALID_VALUE);
     memcpy(&wanted, value, sizeof(wanted));
-    if (wanted) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(wanted, CUDA_ERROR_INVALID_VALUE);
     WEIR_LOCKED(&lock);
     if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
         used_high = used;

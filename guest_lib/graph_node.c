@@ -188,9 +188,7 @@ CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUho
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_user_object *object = calloc(1, sizeof(*object));
-    if (!object) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!object, CUDA_ERROR_OUT_OF_MEMORY);
     object->references = initialRefcount;
     object->destroy = destroy;
     object->user = ptr;
@@ -221,16 +219,11 @@ CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, 
                                             unsigned int flags)
 {
     struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
-    if (!found || !count || (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_object_get(WEIR_KIND_GRAPH, graph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!found || !count || (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_guest_object_get(WEIR_KIND_GRAPH, graph), CUDA_ERROR_INVALID_VALUE);
     bool move = flags & CU_GRAPH_USER_OBJECT_MOVE;
-    if (!move && !retain(found, count)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!move && !retain(found, count), CUDA_ERROR_INVALID_VALUE);
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)graph);
     if (!set || !weir_graph_set_user_object(set, found, count)) {
         if (!move) {
@@ -326,18 +319,14 @@ CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p
                                              .lod = p->dstLOD,
                                              .pitch = p->dstPitch,
                                              .height = p->dstHeight};
-    if (!copy.width || !copy.height || !copy.depth) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!copy.width || !copy.height || !copy.depth, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
                        extent_of(&copy.src, &copy), &copy.src));
     WEIR_TRY(read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
                        extent_of(&copy.dst, &copy), &copy.dst));
     bool from_host = copy.src.kind == WEIR_COPY_PAGEABLE;
     bool to_host = copy.dst.kind == WEIR_COPY_PAGEABLE;
-    if (from_host && to_host) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(from_host && to_host, CUDA_ERROR_NOT_SUPPORTED);
     if (from_host || to_host) {
         WEIR_TRY(stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host));
     }

@@ -67,9 +67,7 @@ static CUresult include_locked(struct weir_graph_set *set, struct weir_graph_set
         }
     }
     struct bound_set *bound = calloc(1, sizeof(*bound));
-    if (!bound) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bound, CUDA_ERROR_OUT_OF_MEMORY);
     *bound = (struct bound_set){other, set->included};
     set->included = bound;
     other->references++;
@@ -222,9 +220,7 @@ CUresult weir_graph_set_copy(struct weir_graph_set *set,
                              const struct weir_stream_capture_copy *copy)
 {
     struct bound_copy *bound = calloc(1, sizeof(*bound));
-    if (!bound) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bound, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_LOCKED(&weir_graph_lock);
     *bound = (struct bound_copy){.copy = *copy, .references = 1};
     *(set->last_copy ? &set->last_copy->next : &set->copies) = bound;
@@ -259,9 +255,7 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
 CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed)
 {
     struct bound_mem *bound = calloc(1, sizeof(*bound));
-    if (!bound) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bound, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_LOCKED(&weir_graph_lock);
     *bound = (struct bound_mem){base, freed, set->mems};
     set->mems = bound;

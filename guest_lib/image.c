@@ -49,15 +49,12 @@ static CUresult elf_size(const void *data, uint64_t *ret_bytes)
 {
     Elf64_Ehdr header;
     memcpy(&header, data, sizeof(header));
-    if (header.e_ident[EI_CLASS] != ELFCLASS64) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(header.e_ident[EI_CLASS] != ELFCLASS64, CUDA_ERROR_INVALID_IMAGE);
     uint64_t end = sizeof(header);
     uint64_t program_end = header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr);
     uint64_t section_end = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
-    if (header.e_phoff > WEIR_IMAGE_MAX_BYTES || header.e_shoff > WEIR_IMAGE_MAX_BYTES) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(header.e_phoff > WEIR_IMAGE_MAX_BYTES || header.e_shoff > WEIR_IMAGE_MAX_BYTES,
+                 CUDA_ERROR_INVALID_IMAGE);
     end = program_end > end ? program_end : end;
     end = section_end > end ? section_end : end;
     for (uint32_t i = 0; i < header.e_shnum; i++) {
@@ -82,9 +79,7 @@ static CUresult fatbin_size(const void *data, uint64_t *ret_bytes)
 {
     uint64_t payload;
     memcpy(&payload, (const char *)data + 8, sizeof(payload));
-    if (payload > WEIR_IMAGE_MAX_BYTES) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(payload > WEIR_IMAGE_MAX_BYTES, CUDA_ERROR_INVALID_IMAGE);
     *ret_bytes = FATBIN_HEADER + payload;
     return CUDA_SUCCESS;
 }
@@ -149,9 +144,7 @@ static CUresult upload(const struct weir_guest_image *image, const uint8_t *data
 CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
                                       struct weir_guest_image *ret_image)
 {
-    if (!bytes || bytes > WEIR_IMAGE_MAX_BYTES) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(!bytes || bytes > WEIR_IMAGE_MAX_BYTES, CUDA_ERROR_INVALID_IMAGE);
     struct weir_guest_image image = {.hash = weir_hash_of(data, bytes), .bytes = bytes};
     struct weir_op_image_query_in in = {.bytes = bytes};
     struct weir_op_image_query_out out;
@@ -172,23 +165,18 @@ static CUresult store_bundle(const struct wrapper *wrapper, struct weir_guest_im
 {
     uint32_t count = 1;
     while (wrapper->list && wrapper->list[count - 1]) {
-        if (++count > MAX_LINKED) {
-            return CUDA_ERROR_INVALID_IMAGE;
-        }
+        WEIR_FAIL_IF(++count > MAX_LINKED, CUDA_ERROR_INVALID_IMAGE);
     }
     uint64_t total = weir_bundle_header_bytes(count);
     for (uint32_t i = 0; i < count; i++) {
         const void *part = i ? wrapper->list[i - 1] : wrapper->data;
         uint64_t bytes;
-        if (magic_of(part) != FATBIN_MAGIC || fatbin_size(part, &bytes) != CUDA_SUCCESS) {
-            return CUDA_ERROR_INVALID_IMAGE;
-        }
+        WEIR_FAIL_IF(magic_of(part) != FATBIN_MAGIC || fatbin_size(part, &bytes) != CUDA_SUCCESS,
+                     CUDA_ERROR_INVALID_IMAGE);
         total += weir_bundle_align(bytes);
     }
     uint8_t *bundle = calloc(1, total);
-    if (!bundle) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bundle, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_bundle_header *header = (struct weir_bundle_header *)bundle;
     header->magic = WEIR_BUNDLE_MAGIC;
     header->n_parts = count;
@@ -215,9 +203,7 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
     struct wrapper wrapper;
     if (strnlen(text, sizeof(uint32_t)) == sizeof(uint32_t) && magic_of(data) == WRAPPER_MAGIC) {
         memcpy(&wrapper, data, sizeof(wrapper));
-        if (!wrapper.data) {
-            return CUDA_ERROR_INVALID_IMAGE;
-        }
+        WEIR_FAIL_IF(!wrapper.data, CUDA_ERROR_INVALID_IMAGE);
         if (wrapper.version == WRAPPER_LINKED) {
             return store_bundle(&wrapper, ret_image);
         }
@@ -231,9 +217,7 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
 CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_FILE_NOT_FOUND);
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
     off_t bytes = lseek(fd, 0, SEEK_END); /* not fstat(), a symbol of glibc 2.33 */
     char first;
@@ -252,9 +236,7 @@ CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *
 
 CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data)
 {
-    if (!bytes || bytes > WEIR_IMAGE_MAX_BYTES) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(!bytes || bytes > WEIR_IMAGE_MAX_BYTES, CUDA_ERROR_INVALID_IMAGE);
     uint8_t *data = malloc(bytes);
     CUresult result = data ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t piece_max = weir_staging_max_bytes();

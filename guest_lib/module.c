@@ -74,9 +74,7 @@ struct description {
 
 static CUresult fill(struct weir_guest_function *function, const struct description *d)
 {
-    if (d->n_offsets != d->n_sizes) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(d->n_offsets != d->n_sizes, CUDA_ERROR_UNKNOWN);
     memcpy(function->attributes, d->attributes, sizeof(function->attributes));
     function->attribute_mask = d->attribute_mask;
     function->n_params = d->n_offsets;
@@ -84,16 +82,12 @@ static CUresult fill(struct weir_guest_function *function, const struct descript
         return CUDA_SUCCESS;
     }
     function->params = calloc(d->n_offsets, sizeof(function->params[0]));
-    if (!function->params) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!function->params, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < d->n_offsets; i++) {
         function->params[i] =
             (struct weir_function_param){.offset = d->offsets[i], .bytes = d->sizes[i]};
         uint64_t end = (uint64_t)d->offsets[i] + d->sizes[i];
-        if (end > UINT16_MAX) {
-            return CUDA_ERROR_UNKNOWN;
-        }
+        WEIR_FAIL_IF(end > UINT16_MAX, CUDA_ERROR_UNKNOWN);
         if (end > function->param_bytes) {
             function->param_bytes = (uint32_t)end;
         }
@@ -208,13 +202,10 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
     for (uint32_t i = 0; i < bytes; i++) {
         found += ((const char *)names)[i] == '\0';
     }
-    if (found != count || (bytes && ((const char *)names)[bytes - 1] != '\0')) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(found != count || (bytes && ((const char *)names)[bytes - 1] != '\0'),
+                 CUDA_ERROR_UNKNOWN);
     char *copy = malloc(bytes ? bytes : 1);
-    if (!copy) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(copy, names, bytes);
     WEIR_GUEST_LOCKED(&image->lock);
     if (image->names_known) {

@@ -60,9 +60,7 @@ static nvmlReturn_t from_status(enum weir_status status)
     if (status == WEIR_OK) {
         return NVML_SUCCESS;
     }
-    if (status == WEIR_ERR_DENIED) {
-        return NVML_ERROR_NO_PERMISSION;
-    }
+    WEIR_FAIL_IF(status == WEIR_ERR_DENIED, NVML_ERROR_NO_PERMISSION);
     return status == WEIR_ERR_NO_MEMORY ? NVML_ERROR_MEMORY : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
@@ -125,27 +123,20 @@ static void disconnect_locked(void)
 /* Connect again if the connection is lost, for a question about a device. */
 static nvmlReturn_t ready_locked(uint32_t device)
 {
-    if (!wanted) {
-        return NVML_ERROR_UNINITIALIZED;
-    }
+    WEIR_FAIL_IF(!wanted, NVML_ERROR_UNINITIALIZED);
     if (connected && __atomic_load_n(&channel.dead, __ATOMIC_ACQUIRE)) {
         disconnect_locked();
     }
-    if (!connected && tried_ns && weir_clock_now_ns() - tried_ns < RETRY_NS) {
-        return NVML_ERROR_GPU_IS_LOST;
-    }
-    if (!connected && connect_locked() != NVML_SUCCESS) {
-        return NVML_ERROR_GPU_IS_LOST;
-    }
+    WEIR_FAIL_IF(!connected && tried_ns && weir_clock_now_ns() - tried_ns < RETRY_NS,
+                 NVML_ERROR_GPU_IS_LOST);
+    WEIR_FAIL_IF(!connected && connect_locked() != NVML_SUCCESS, NVML_ERROR_GPU_IS_LOST);
     asked_device = device;
     return device < n_devices ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 static nvmlReturn_t from_result(CUresult result)
 {
-    if (result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
-        return NVML_ERROR_GPU_IS_LOST;
-    }
+    WEIR_FAIL_IF(result == CUDA_ERROR_DEVICE_UNAVAILABLE, NVML_ERROR_GPU_IS_LOST);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? NVML_ERROR_MEMORY : NVML_ERROR_UNKNOWN;
 }
 
@@ -190,9 +181,7 @@ static nvmlReturn_t call_locked(struct weir_nvml_request *request)
     if (result != CUDA_SUCCESS) {
         return from_result(result);
     }
-    if (out.n_data > request->out_bytes) {
-        return NVML_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(out.n_data > request->out_bytes, NVML_ERROR_UNKNOWN);
     if (out.n_data) {
         memcpy(request->data, out.data, out.n_data);
     }
@@ -244,9 +233,8 @@ static nvmlReturn_t take_processes(const struct weir_op_nvml_processes_out *out,
                                    struct weir_nvml_process *processes, uint32_t *ret_count)
 {
     const char *name = out->names, *end = name + out->n_names;
-    if (out->n_pids != out->n_used_bytes || out->n_pids > WEIR_NVML_PROCESSES_MAX) {
-        return NVML_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(out->n_pids != out->n_used_bytes || out->n_pids > WEIR_NVML_PROCESSES_MAX,
+                 NVML_ERROR_UNKNOWN);
     for (uint32_t i = 0; i < out->n_pids; i++) {
         size_t left = (size_t)(end - name);
         size_t len = left ? strnlen(name, left) : 0;

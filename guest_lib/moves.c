@@ -99,9 +99,8 @@ static CUresult unmap(uint64_t base, uint64_t bytes)
 {
     bool of_window = base >= weir_guest.window_base && bytes <= weir_guest.window_bytes &&
                      base - weir_guest.window_base <= weir_guest.window_bytes - bytes;
-    if (!of_window && !weir_managed_variable_moves(base, bytes)) {
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    }
+    WEIR_FAIL_IF(!of_window && !weir_managed_variable_moves(base, bytes),
+                 CUDA_ERROR_DEVICE_UNAVAILABLE);
     void *at = (void *)(uintptr_t)base;
     bool done = madvise(at, bytes, MADV_DONTNEED) == 0 ||
                 (munlock(at, bytes) == 0 && madvise(at, bytes, MADV_DONTNEED) == 0);

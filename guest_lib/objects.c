@@ -93,13 +93,9 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
         if (!handles[i] || weir_id_table_get(table, handles[i])) {
             continue;
         }
-        if (kind == WEIR_KIND_EVENT) {
-            return CUDA_ERROR_INVALID_HANDLE; /* destroyed meanwhile */
-        }
+        WEIR_FAIL_IF(kind == WEIR_KIND_EVENT, CUDA_ERROR_INVALID_HANDLE); /* destroyed meanwhile */
         enum weir_status status = weir_id_table_put(table, handles[i], &placeholder);
-        if (status == WEIR_ERR_NO_MEMORY) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(status == WEIR_ERR_NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
         if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* imported by two threads */
             return CUDA_ERROR_UNKNOWN;
         }
@@ -127,9 +123,7 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
         return result;
     }
     void *object = weir_guest_object_get(kind, value);
-    if (!object) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!object, CUDA_ERROR_INVALID_HANDLE);
     if (kind == WEIR_KIND_EVENT) { /* generated functions name events only for nodes of graphs */
         weir_event_use_in_graph(object);
     }
@@ -140,9 +134,7 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
 CUresult weir_guest_device(CUdevice device, int32_t *ret_ordinal)
 {
     const struct weir_guest_device *found = weir_guest_device_get(device);
-    if (!found) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!found, CUDA_ERROR_INVALID_DEVICE);
     *ret_ordinal = found->host_ordinal;
     return CUDA_SUCCESS;
 }

@@ -243,9 +243,7 @@ static CUresult note_copy(uint64_t address, uint64_t bytes, bool writes, bool as
     if (!weir_mem_find(address, &mem) || mem.kind != WEIR_MEM_REGISTERED || mem.device_base) {
         return CUDA_SUCCESS;
     }
-    if (writes && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(writes && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY, CUDA_ERROR_INVALID_VALUE);
     if (weir_guest.channel.remote) {
         return CUDA_SUCCESS;
     }
@@ -401,13 +399,10 @@ static CUresult check_pages(uint64_t first, uint64_t bytes, bool write)
     struct sysinfo machine;
     bool good =
         madvise((void *)(uintptr_t)first, bytes, write ? POPULATE_WRITE : POPULATE_READ) == 0;
-    if (!good && sysinfo(&machine) == 0 && bytes / machine.mem_unit > machine.totalram) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!good && sysinfo(&machine) == 0 && bytes / machine.mem_unit > machine.totalram,
+                 CUDA_ERROR_OUT_OF_MEMORY);
     for (uint64_t at = 0; at < bytes && !good; at += WEIR_PAGE_BYTES) {
-        if (!is_usable(first + at, write)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!is_usable(first + at, write), CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -455,9 +450,7 @@ static CUresult enter_locked(struct weir_mem *mem, struct registration *reg)
     mem->owner = reg;
     mem->device_base = reg->passed_device ? reg->passed_device + (reg->base - reg->first) : 0;
     widen(mem->base, mem->base + mem->bytes);
-    if (!weir_mem_insert(mem)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!weir_mem_insert(mem), CUDA_ERROR_OUT_OF_MEMORY);
     if (!mem->device_base) {
         __atomic_add_fetch(&weir_register_private_count, 1, __ATOMIC_RELAXED);
     }
@@ -483,9 +476,7 @@ CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_
                            .buffer_id = weir_guest_objects_next_id()};
     struct weir_mem other;
     struct registration *reg = calloc(1, sizeof(*reg));
-    if (!reg) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!reg, CUDA_ERROR_OUT_OF_MEMORY);
     reg->base = base;
     reg->ctx = ctx;
     reg->first = base & ~(WEIR_PAGE_BYTES - 1);

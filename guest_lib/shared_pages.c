@@ -442,13 +442,9 @@ static CUresult map_file(struct piece *piece, int fd)
     struct statx about;
     void *at =
         mmap(NULL, piece->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)piece->offset);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     piece->file = at;
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &about) != 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(statx(fd, "", AT_EMPTY_PATH, STATX_INO, &about) != 0, CUDA_ERROR_OPERATING_SYSTEM);
     piece->inode = about.stx_ino;
     piece->major = about.stx_dev_major;
     piece->minor = about.stx_dev_minor;

@@ -63,9 +63,7 @@ CUresult weir_staging_init(uint64_t arena_bytes)
     staging.bytes = arena_bytes & ~(GRAIN_BYTES - 1);
     staging.heap.grain_bytes = GRAIN_BYTES;
     staging.last = &staging.first;
-    if (!staging.bytes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!staging.bytes, CUDA_ERROR_OUT_OF_MEMORY);
     staging.n_regions = weir_segment_part(staging.bytes - 1) + 1;
     staging.regions = calloc(staging.n_regions, sizeof *staging.regions);
     staging.by_offset = calloc(staging.bytes / GRAIN_BYTES + 1, sizeof(void *));
@@ -192,9 +190,7 @@ bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset)
 
 CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset)
 {
-    if (!bytes || bytes > weir_staging_max_bytes()) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bytes || bytes > weir_staging_max_bytes(), CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && !weir_staging_try(bytes, ret_offset)) {
         result = wait_for_room();

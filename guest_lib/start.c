@@ -345,9 +345,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     struct weir_limit_wish wish;
     struct weir_op_hashes *ops = malloc(sizeof *ops); /* the stack may be small */
     *ret_welcome = NULL;
-    if (!ops) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!ops, WEIR_ERR_NO_MEMORY);
     weir_op_hashes(ops);
     weir_program_name(program);
     weir_limits_read(getenv, &wish);
@@ -412,9 +410,7 @@ static CUresult init_locked(void)
         prepared = true;
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible && !*visible) {
-        return CUDA_ERROR_NO_DEVICE; /* no need to ask a host */
-    }
+    WEIR_FAIL_IF(visible && !*visible, CUDA_ERROR_NO_DEVICE); /* no need to ask a host */
     starting = true;
     CUresult result = connect_and_start();
     starting = false;

@@ -98,9 +98,7 @@ static CUresult new_stream(struct weir_guest_ctx *ctx, unsigned int flags, int p
                            bool legacy, struct weir_guest_stream **ret_stream)
 {
     struct weir_guest_stream *stream = take_struct();
-    if (!stream) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_word_take(&stream->word, &stream->mark_value);
     if (result != CUDA_SUCCESS) {
         give_struct(stream);
@@ -472,9 +470,7 @@ static CUresult query_local(const struct weir_stream_point *point)
     weir_lock_acquire(&stream->lock);
     bool under_way = __atomic_load_n(&stream->done, __ATOMIC_RELAXED) < stream->mark_covers;
     weir_lock_release(&stream->lock);
-    if (under_way) {
-        return CUDA_ERROR_NOT_READY;
-    }
+    WEIR_FAIL_IF(under_way, CUDA_ERROR_NOT_READY);
     if (!sent_just_now(stream)) {
         return query_host(point);
     }

@@ -73,9 +73,7 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
     }
     if (!own) {
         own = calloc(1, sizeof *own);
-        if (!own) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!own, CUDA_ERROR_OUT_OF_MEMORY);
         CUresult result = new_own_stream(ctx, own);
         if (result != CUDA_SUCCESS) {
             free(own);

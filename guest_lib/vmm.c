@@ -72,9 +72,7 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                uint64_t *ret_handle)
 {
     struct weir_guest_vmm_handle *made = new_handle();
-    if (!made) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!made, CUDA_ERROR_OUT_OF_MEMORY);
     made->bytes = bytes;
     made->prop = *prop;
     made->host_device = weir_guest_vmm_is_host_place(&prop->location)
@@ -183,9 +181,7 @@ static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_han
 
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
 {
-    if (!weir_guest_vmm_in_one_space(address, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_guest_vmm_in_one_space(address, bytes), CUDA_ERROR_INVALID_VALUE);
     WEIR_GUEST_LOCKED(&vmm_lock);
     struct weir_guest_vmm_handle *found = find_locked(handle);
     struct weir_mem mem = {.base = address,
@@ -252,9 +248,7 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
     CUresult result = weir_post_vmm_unmap(weir_guest_channel(), &in);
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         struct weir_mem mem;
-        if (!weir_mem_remove(at, 1u << WEIR_MEM_MAPPED, &mem)) {
-            return CUDA_ERROR_UNKNOWN;
-        }
+        WEIR_FAIL_IF(!weir_mem_remove(at, 1u << WEIR_MEM_MAPPED, &mem), CUDA_ERROR_UNKNOWN);
         struct weir_guest_vmm_handle *handle = mem.owner;
         unmap_here(&mem);
         handle->maps--;
@@ -280,9 +274,7 @@ static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
                           : weir_post_vmm_access(weir_guest_channel(), &in);
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         struct weir_mem mem;
-        if (!weir_mem_find(at, &mem)) {
-            return CUDA_ERROR_UNKNOWN;
-        }
+        WEIR_FAIL_IF(!weir_mem_find(at, &mem), CUDA_ERROR_UNKNOWN);
         weir_mem_set_flags(at, flags, false);
         at += mem.bytes;
     }
@@ -356,9 +348,7 @@ CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
     struct weir_guest_vmm_handle *made = new_handle();
     struct weir_op_vmm_import_in in = {0};
     struct weir_op_vmm_import_out out = {0};
-    if (!made) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!made, CUDA_ERROR_OUT_OF_MEMORY);
     in.h = made->handle;
     CUresult result = weir_export_token(fd, in.token)
                           ? weir_call_vmm_import(weir_guest_channel(), &in, &out)

@@ -408,13 +408,9 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     pthread_t thread;
 
-    if (strlen(path) >= sizeof address.sun_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(strlen(path) >= sizeof address.sun_path, WEIR_ERR_TOO_BIG);
     struct listener *l = malloc(sizeof *l);
-    if (!l) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!l, WEIR_ERR_NO_MEMORY);
     memcpy(address.sun_path, path, strlen(path) + 1);
     *l = (struct listener){socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), methods, user};
     (void)unlink(path);

@@ -54,9 +54,7 @@ enum weir_status weir_quantity_parse(const char *text, uint64_t *ret_value)
     for (; tens > 0 && value <= VALUE_MAX; tens--) {
         value *= 10;
     }
-    if (value > VALUE_MAX >> twos) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(value > VALUE_MAX >> twos, WEIR_ERR_INVALID);
     *ret_value = value << twos;
     return WEIR_OK;
 }

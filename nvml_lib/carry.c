@@ -22,9 +22,8 @@ nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
                              const struct weir_nvml_carry *carry)
 {
     uint8_t stack[WEIR_NVML_VERSIONED_MAX];
-    if (carry->out_bytes > sizeof stack || carry->in_bytes > sizeof stack) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(carry->out_bytes > sizeof stack || carry->in_bytes > sizeof stack,
+                 NVML_ERROR_INVALID_ARGUMENT);
     struct weir_nvml_request request = {.function = carry->function,
                                         .data = stack,
                                         .in_bytes = carry->in_bytes,
@@ -83,9 +82,8 @@ static nvmlReturn_t carry_numbers(const char *function, nvmlDevice_t device,
     if (result != NVML_SUCCESS) {
         return result;
     }
-    if (n_wides && (!outs->wides[0] || (n_wides == 2 && !outs->duration))) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(n_wides && (!outs->wides[0] || (n_wides == 2 && !outs->duration)),
+                 NVML_ERROR_INVALID_ARGUMENT);
     struct weir_nvml_carry carry = {
         .function = function, .data = &got, .out_bytes = n_words * 4 + n_wides * 8};
     memcpy(carry.arguments, arguments, sizeof carry.arguments);
@@ -127,13 +125,10 @@ static nvmlReturn_t carry_versioned(const char *function, nvmlDevice_t device, b
                                     u32 a, void *inout)
 {
     WEIR_TRY(weir_nvml_enter());
-    if (!inout) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!inout, NVML_ERROR_INVALID_ARGUMENT);
     u32 bytes = versioned_bytes(inout);
-    if (bytes < sizeof(u32) || bytes > WEIR_NVML_VERSIONED_MAX) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(bytes < sizeof(u32) || bytes > WEIR_NVML_VERSIONED_MAX,
+                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     struct weir_nvml_carry carry = {.function = function,
                                     .arguments = {a},
                                     .data = inout,
@@ -148,13 +143,10 @@ static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *
 {
     uint8_t both[PAIR_MAX];
     WEIR_TRY(weir_nvml_enter());
-    if (!a || !b) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!a || !b, NVML_ERROR_INVALID_ARGUMENT);
     u32 bytes = versioned_bytes(a);
-    if (bytes < sizeof(u32) || bytes > PAIR_MAX / 2 || versioned_bytes(b) != bytes) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(bytes < sizeof(u32) || bytes > PAIR_MAX / 2 || versioned_bytes(b) != bytes,
+                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     memcpy(both, a, bytes);
     memcpy(both + bytes, b, bytes);
     struct weir_nvml_carry carry = {
@@ -171,9 +163,7 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
 {
     uint8_t got[sizeof(u32) + WEIR_NVML_ARRAY_MAX * sizeof(u64)];
     WEIR_TRY(weir_nvml_enter());
-    if (!count || (*count && !list)) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!count || (*count && !list), NVML_ERROR_INVALID_ARGUMENT);
     u32 room = *count < WEIR_NVML_ARRAY_MAX ? *count : WEIR_NVML_ARRAY_MAX;
     struct weir_nvml_request request = {.function = function, .data = got, .out_bytes = sizeof got};
     request.arguments[0] = first ? *first : room;

@@ -87,9 +87,8 @@ EXPORT(nvmlDeviceGetCount, (unsigned int *count))
 EXPORT(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, nvmlDevice_t *device))
 {
     WEIR_TRY(enter_system(device));
-    if (index >= weir_nvml_session()->device_count() || index >= DEVICES_MAX) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(index >= weir_nvml_session()->device_count() || index >= DEVICES_MAX,
+                 NVML_ERROR_INVALID_ARGUMENT);
     *device = &devices[index];
     return NVML_SUCCESS;
 }
@@ -132,9 +131,8 @@ EXPORT(nvmlDeviceGetHandleByUUIDV, (const nvmlUUID_v1_t *uuid, nvmlDevice_t *dev
 {
     char text[sizeof uuid->value.str + 1] = "";
     WEIR_TRY(enter_system(uuid));
-    if (uuid->version != WEIR_NVML_VERSION(sizeof *uuid, 1)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(uuid->version != WEIR_NVML_VERSION(sizeof *uuid, 1),
+                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     if (uuid->type == UUID_TEXT) {
         memcpy(text, uuid->value.str, sizeof uuid->value.str);
     } else if (uuid->type == UUID_BINARY) {
@@ -161,9 +159,7 @@ EXPORT(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus_id, nvmlDevice_t *devi
 {
     unsigned int id[3];
     WEIR_TRY(enter_system(device));
-    if (!bus_id || !parse_bus_id(bus_id, id)) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!bus_id || !parse_bus_id(bus_id, id), NVML_ERROR_INVALID_ARGUMENT);
     nvmlReturn_t result = NVML_SUCCESS;
     uint32_t count = weir_nvml_session()->device_count();
     for (uint32_t i = 0; i < count; i++) {
@@ -219,9 +215,8 @@ EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory
 {
     nvmlMemory_t got;
     WEIR_TRY(enter_with(device, memory));
-    if (memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(memory->version != WEIR_NVML_VERSION(sizeof *memory, 2),
+                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     WEIR_TRY(memory_of(device, memory, &got));
     memory->total = got.total;
     memory->reserved = 0;

@@ -23,9 +23,7 @@ EXPORT(nvmlEventSetCreate, (nvmlEventSet_t * set))
         return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     nvmlEventSet_t made = calloc(1, sizeof *made);
-    if (!made) {
-        return NVML_ERROR_MEMORY;
-    }
+    WEIR_FAIL_IF(!made, NVML_ERROR_MEMORY);
     *set = made;
     return NVML_SUCCESS;
 }

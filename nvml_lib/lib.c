@@ -59,9 +59,7 @@ nvmlReturn_t weir_nvml_cuda_version(int *ret_version)
     pthread_mutex_lock(&lock);
     const struct weir_nvml_table *found = find_table_locked();
     pthread_mutex_unlock(&lock);
-    if (!found) {
-        return NVML_ERROR_LIBRARY_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!found, NVML_ERROR_LIBRARY_NOT_FOUND);
     *ret_version = found->cuda_version();
     return NVML_SUCCESS;
 }
@@ -177,9 +175,7 @@ nvmlReturn_t nvmlInternalGetExportTable(const void **ret_table, const void *id)
 {
     static const uint8_t own[16] = WEIR_NVML_TABLE_UUID;
     static const size_t own_table[1] = {sizeof own_table};
-    if (!ret_table || !id) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!ret_table || !id, NVML_ERROR_INVALID_ARGUMENT);
     *ret_table = memcmp(id, own, sizeof own) == 0 ? own_table : weir_nvml_export_table(id);
     return *ret_table ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }

@@ -22,9 +22,7 @@ nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_l
     uint32_t index;
     WEIR_TRY(weir_nvml_enter_device(device, &index));
     struct weir_nvml_process_list *list = malloc(sizeof *list);
-    if (!list) {
-        return NVML_ERROR_MEMORY;
-    }
+    WEIR_FAIL_IF(!list, NVML_ERROR_MEMORY);
     nvmlReturn_t result = weir_nvml_session()->processes(index, list->entries, &list->n);
     if (result != NVML_SUCCESS) {
         free(list);
@@ -49,9 +47,7 @@ static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, 
 {
     struct weir_nvml_process_list *list;
     WEIR_TRY(weir_nvml_enter());
-    if (!count || (*count && !infos)) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(!count || (*count && !infos), NVML_ERROR_INVALID_ARGUMENT);
     WEIR_TRY(weir_nvml_processes(device, &list));
     bool fits = list->n <= *count;
     for (uint32_t i = 0; fits && i < list->n; i++) {
@@ -114,9 +110,8 @@ EXPORT(nvmlDeviceGetRunningProcessDetailList,
     if (result != NVML_SUCCESS || !details) {
         return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
-    if (details->version != WEIR_NVML_VERSION(sizeof *details, 1)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(details->version != WEIR_NVML_VERSION(sizeof *details, 1),
+                 NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     if (details->mode != MODE_COMPUTE) {
         return no_processes(device, &details->numProcArrayEntries);
     }
@@ -200,9 +195,8 @@ EXPORT(nvmlSystemGetProcessName, (unsigned int pid, char *name, unsigned int len
     if (result != NVML_SUCCESS || !name || !length) {
         return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
-    if (!name_from_host(pid, text, sizeof text) && !name_from_proc(pid, text, sizeof text)) {
-        return NVML_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!name_from_host(pid, text, sizeof text) && !name_from_proc(pid, text, sizeof text),
+                 NVML_ERROR_NOT_FOUND);
     snprintf(name, length, "%s", text);
     return NVML_SUCCESS;
 }

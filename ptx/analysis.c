@@ -166,9 +166,7 @@ static enum weir_status find_parts(struct builder *b)
     }
     b->first = calloc((size_t)n + 2, sizeof(*b->first));
     b->to = calloc(n_edges + 1, sizeof(*b->to));
-    if (!b->first || !b->to) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!b->first || !b->to, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         b->first[i] = at;
         for (uint32_t j = 0; j < b->scans[i].n_edges; j++) {
@@ -192,9 +190,7 @@ static enum weir_status find_sees(struct builder *b)
     const struct weir_ptx_parts *parts = &b->parts;
 
     b->sees = calloc((size_t)parts->n_parts + 1, sizeof(*b->sees));
-    if (!b->sees) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!b->sees, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < parts->n_parts; i++) {
         for (uint32_t j = parts->begin[i]; j < parts->begin[i + 1]; j++) {
             uint32_t node = parts->nodes[j];
@@ -285,9 +281,7 @@ static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func 
         b->is_queued[from] = false;
         b->visits +=
             1u + scan->n_edges + scan->n_shared + scan->n_seen + b->module->funcs[from]->n_vars;
-        if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
-            return WEIR_ERR_TOO_BIG;
-        }
+        WEIR_FAIL_IF(b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS, WEIR_ERR_TOO_BIG);
         for (uint32_t i = 0; i < scan->n_edges; i++) {
             const struct weir_ptx_edge *edge = &scan->edges[i];
             uint8_t marks =
@@ -538,9 +532,7 @@ static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_f
     b->visits += VISITS_PER_KERNEL;
     WEIR_TRY(reach_all(b, entry));
     const struct weir_ptx_func **funcs = calloc(b->n_list, sizeof(const struct weir_ptx_func *));
-    if (!funcs) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!funcs, WEIR_ERR_NO_MEMORY);
     kernel->entry = entry;
     kernel->funcs = funcs;
     kernel->n_funcs = b->n_list;
@@ -571,13 +563,9 @@ static enum weir_status analyze_entries(struct builder *b, struct weir_ptx_analy
     for (uint32_t i = 0; i < module->n_funcs; i++) {
         n += module->funcs[i]->is_entry && module->funcs[i]->has_body;
     }
-    if (n > WEIR_PTX_MAX_ANALYSIS_VISITS / VISITS_PER_KERNEL) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n > WEIR_PTX_MAX_ANALYSIS_VISITS / VISITS_PER_KERNEL, WEIR_ERR_TOO_BIG);
     analysis->kernels = calloc((size_t)n + 1, sizeof(*analysis->kernels));
-    if (!analysis->kernels) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!analysis->kernels, WEIR_ERR_NO_MEMORY);
     memset(b->stamps, 0, module->n_vars * sizeof(*b->stamps));
     for (uint32_t i = 0; i < module->n_funcs && status == WEIR_OK; i++) {
         if (module->funcs[i]->is_entry && module->funcs[i]->has_body) {
@@ -657,9 +645,7 @@ enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t
     struct weir_ptx_analysis *analysis = calloc(1, sizeof(*analysis));
     struct builder b = {0};
 
-    if (!analysis) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!analysis, WEIR_ERR_NO_MEMORY);
     analysis->module = module;
     enum weir_status status = begin(&b, module, flags);
     if (status == WEIR_OK) {

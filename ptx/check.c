@@ -275,9 +275,8 @@ static bool check_func(const struct weir_ptx_func *func, struct weir_diag *diag)
 enum weir_status weir_ptx_check(const struct weir_ptx_module *module, struct weir_diag *diag)
 {
     for (uint32_t i = 0; i < module->n_funcs; i++) {
-        if (module->funcs[i]->has_body && !check_func(module->funcs[i], diag)) {
-            return WEIR_ERR_SYNTAX;
-        }
+        WEIR_FAIL_IF(module->funcs[i]->has_body && !check_func(module->funcs[i], diag),
+                     WEIR_ERR_SYNTAX);
     }
     return WEIR_OK;
 }

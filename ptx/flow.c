@@ -163,9 +163,7 @@ static enum weir_status find_blocks(struct builder *b)
     uint32_t n = 0;
 
     b->block_of = calloc(func->n_insts + 1, sizeof(*b->block_of));
-    if (!b->block_of) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!b->block_of, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < func->n_labels; i++) {
         b->block_of[func->labels[i].inst] = 1; /* a block begins here */
     }
@@ -178,9 +176,7 @@ static enum weir_status find_blocks(struct builder *b)
     b->block_of[func->n_insts] = n;
     b->flow->n_blocks = n;
     b->flow->blocks = calloc(n + 1, sizeof(*b->flow->blocks));
-    if (!b->flow->blocks) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!b->flow->blocks, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = func->n_insts; i-- > 0;) {
         struct weir_ptx_block *block = &b->flow->blocks[b->block_of[i]];
 
@@ -248,9 +244,7 @@ static enum weir_status find_edges(struct builder *b)
     flow->succs = calloc(total + 1, sizeof(*flow->succs));
     b->preds = calloc(total + flow->n_blocks + 1, sizeof(*b->preds));
     b->pred = calloc((size_t)flow->n_blocks + 3, sizeof(*b->pred));
-    if (!flow->succs || !b->preds || !b->pred) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!flow->succs || !b->preds || !b->pred, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < flow->n_blocks && !flow->gave_up; i++) {
         successors(b, i, flow->succs + flow->blocks[i].succ);
     }
@@ -574,9 +568,8 @@ static enum weir_status build(struct builder *b)
     b->mark = calloc(n, sizeof(*b->mark));
     b->runs_out = calloc(n, sizeof(*b->runs_out));
     flow->varying = calloc((size_t)flow->func->n_regs + 1, 1);
-    if (!b->order || !b->number || !b->stack || !b->mark || !b->runs_out || !flow->varying) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!b->order || !b->number || !b->stack || !b->mark || !b->runs_out || !flow->varying,
+                 WEIR_ERR_NO_MEMORY);
     b->steps = (uint64_t)STEPS_PER_BLOCK * (n + flow->n_succs);
     if (!flow->gave_up) {
         find_ipdoms(b);

@@ -607,9 +607,7 @@ enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, cha
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
 
-    if (!out) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!out, WEIR_ERR_NO_MEMORY);
     enum weir_status status = print_module(module, out);
     /* Only growing the buffer can fail. */
     if (fclose(out) != 0 || status != WEIR_OK) {

@@ -114,17 +114,13 @@ static enum weir_status find_data(struct search *s)
     s->first = calloc(n + 3, sizeof(*s->first));
     s->writer = calloc(s->n_regs, sizeof(*s->writer));
     s->writer_of = calloc(s->n_regs, sizeof(*s->writer_of));
-    if (!s->first || !s->writer || !s->writer_of) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->first || !s->writer || !s->writer_of, WEIR_ERR_NO_MEMORY);
     walk_edges(s, true);
     for (size_t i = 2; i < n + 3; i++) {
         s->first[i] += s->first[i - 1];
     }
     s->to = calloc((size_t)s->first[n + 2] + 1, sizeof(*s->to));
-    if (!s->to) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->to, WEIR_ERR_NO_MEMORY);
     walk_edges(s, false);
     struct weir_ptx_graph graph = {.n_nodes = (uint32_t)n, .first = s->first, .to = s->to};
 
@@ -227,9 +223,7 @@ static enum weir_status find_control(struct search *s)
     bool ok = true;
 
     s->control_first = calloc(n + 3, sizeof(*s->control_first));
-    if (!s->control_first) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->control_first, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < s->loop->n_blocks && ok; i++) {
         ok = s->flow->blocks[s->loop->blocks[i]].n_succs < 2 ||
              walk_control(s, s->loop->blocks[i], true);
@@ -238,9 +232,7 @@ static enum weir_status find_control(struct search *s)
         s->control_first[i] += s->control_first[i - 1];
     }
     s->control_to = calloc((size_t)s->control_first[n + 2] + 1, sizeof(*s->control_to));
-    if (!s->control_to) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->control_to, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < s->loop->n_blocks && ok; i++) {
         ok = s->flow->blocks[s->loop->blocks[i]].n_succs < 2 ||
              walk_control(s, s->loop->blocks[i], false);
@@ -383,9 +375,8 @@ static enum weir_status search(struct search *s, uint32_t *ret_inst)
     s->mark = calloc(n_nodes, sizeof(*s->mark));
     s->mark_slow = calloc(n_blocks, sizeof(*s->mark_slow));
     s->mark_way = calloc(n_blocks, sizeof(*s->mark_way));
-    if (!s->change || !s->stack || !s->mark || !s->mark_slow || !s->mark_way) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->change || !s->stack || !s->mark || !s->mark_slow || !s->mark_way,
+                 WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < s->parts.n_parts; i++) {
         s->change[i] = (uint8_t)change_of(s, i);
     }

@@ -42,9 +42,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
         return WEIR_ERR_INVALID;
     }
     struct weir_sched *sched = calloc(1, sizeof(*sched));
-    if (!sched) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!sched, WEIR_ERR_NO_MEMORY);
     sched->config = *config;
     sched->small.above_counts = tuning.small_counts_begin;
     sched->env = *env;
@@ -133,9 +131,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     struct tenant *tenant;
     weir_sched_id id;
 
-    if (!params_are_sound(params)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!params_are_sound(params), WEIR_ERR_INVALID);
     WEIR_TRY(table_add(&sched->tenants, &id, (void **)&tenant));
     tenant->view.id = id;
     time_is(sched, now_ns);
@@ -210,12 +206,8 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (!tenant) {
-        return WEIR_ERR_STALE;
-    }
-    if (!params_are_sound(params)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!tenant, WEIR_ERR_STALE);
+    WEIR_FAIL_IF(!params_are_sound(params), WEIR_ERR_INVALID);
     time_is(sched, now_ns);
     struct weir_sched_tenant_params now = params_of(tenant);
     now.span = params->span;
@@ -288,9 +280,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (!tenant) {
-        return WEIR_ERR_STALE;
-    }
+    WEIR_FAIL_IF(!tenant, WEIR_ERR_STALE);
     time_is(sched, now_ns);
     trace(sched, WEIR_SCHED_REC_TENANT_REMOVE, tenant, NULL, NULL, 0);
     while (tenant->queues) {
@@ -315,12 +305,8 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
 
-    if (!tenant) {
-        return WEIR_ERR_STALE;
-    }
-    if (sm_limit < 1 || sm_limit > 100) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!tenant, WEIR_ERR_STALE);
+    WEIR_FAIL_IF(sm_limit < 1 || sm_limit > 100, WEIR_ERR_INVALID);
     WEIR_TRY(table_add(&sched->queues, ret_queue, (void **)&queue));
     queue->id = *ret_queue;
     queue->tenant = tenant;
@@ -343,9 +329,7 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
 {
     struct queue *queue = table_get(&sched->queues, id);
 
-    if (!queue) {
-        return WEIR_ERR_STALE;
-    }
+    WEIR_FAIL_IF(!queue, WEIR_ERR_STALE);
     time_is(sched, now_ns);
     trace(sched, WEIR_SCHED_REC_QUEUE_REMOVE, queue->tenant, queue, NULL, 0);
     struct tenant *tenant = queue->tenant;
@@ -360,9 +344,7 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
 {
     const struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (!tenant) {
-        return WEIR_ERR_STALE;
-    }
+    WEIR_FAIL_IF(!tenant, WEIR_ERR_STALE);
     *ret_info = (struct weir_sched_tenant_info){
         .params = params_of(tenant),
         .waited_ns = tenant->told.waited_ns,
@@ -416,9 +398,7 @@ static bool ops_are_sound(const struct weir_policy_ops *ops)
 enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
                                        const struct weir_policy_ops *ops)
 {
-    if (!ops_are_sound(ops)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!ops_are_sound(ops), WEIR_ERR_INVALID);
     time_is(sched, now_ns);
     WEIR_TRY(policies_put(sched, ops));
     sched->news.changed = true;
@@ -429,9 +409,7 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
 
 enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)
 {
-    if (kind < 0 || kind >= WEIR_POLICY_KIND_COUNT) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(kind < 0 || kind >= WEIR_POLICY_KIND_COUNT, WEIR_ERR_INVALID);
     if (kind == WEIR_POLICY_NEXT) {
         return weir_sched_policy_set(sched, now_ns, weir_policy_find("fair"));
     }

@@ -83,9 +83,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
     struct item *item;
 
-    if (!queue) {
-        return WEIR_ERR_STALE;
-    }
+    WEIR_FAIL_IF(!queue, WEIR_ERR_STALE);
     if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT ||
         (params->flags & ~WEIR_SCHED_ITEM_FLAGS) != 0 || (started && queue->candidate)) {
         return WEIR_ERR_INVALID;
@@ -144,12 +142,8 @@ static enum weir_status begin(struct weir_sched *sched, uint64_t now_ns, weir_sc
                               uint32_t states, struct item **ret_item)
 {
     *ret_item = table_get(&sched->items, id);
-    if (!*ret_item) {
-        return WEIR_ERR_STALE;
-    }
-    if ((states & 1u << (*ret_item)->state) == 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!*ret_item, WEIR_ERR_STALE);
+    WEIR_FAIL_IF((states & 1u << (*ret_item)->state) == 0, WEIR_ERR_INVALID);
     time_is(sched, now_ns);
     return WEIR_OK;
 }
@@ -249,9 +243,7 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
 {
     const struct item *item = table_get(&sched->items, id);
 
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
+    WEIR_FAIL_IF(!item, WEIR_ERR_STALE);
     *ret_info = (struct weir_sched_item_info){
         .tenant = item->queue->tenant->view.id,
         .queue = item->queue->id,

@@ -25,9 +25,7 @@ enum weir_status policies_put(struct weir_sched *sched, const struct weir_policy
     struct tenant *tenant;
     uint32_t at = 0;
 
-    if (!state) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!state, WEIR_ERR_NO_MEMORY);
     policies_end(sched, ops->kind);
     *policy = (struct weir_policy){.ops = ops, .config = &sched->config, .state = state};
     sched->named[ops->kind] = 0;

@@ -33,16 +33,12 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
 {
     uint32_t buckets = 1;
 
-    if (capacity == 0 || capacity > CAPACITY_MAX) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(capacity == 0 || capacity > CAPACITY_MAX, WEIR_ERR_INVALID);
     while (buckets < capacity) {
         buckets *= 2;
     }
     struct weir_predict *predict = calloc(1, sizeof(*predict));
-    if (!predict) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!predict, WEIR_ERR_NO_MEMORY);
     predict->capacity = capacity;
     predict->bucket_mask = buckets - 1;
     predict->bucket = calloc(buckets, sizeof(*predict->bucket));
@@ -261,9 +257,7 @@ enum weir_status weir_predict_owner_comes(struct weir_predict *predict, const ch
 {
     uint32_t owner = predict_owner_named(predict, name);
 
-    if (owner == 0) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(owner == 0, WEIR_ERR_NO_MEMORY);
     predict->owner[owner].in_use = true;
     *ret_owner = (uint64_t)owner << WEIR_PREDICT_KEY_BITS;
     return WEIR_OK;

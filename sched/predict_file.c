@@ -112,9 +112,7 @@ enum weir_status weir_predict_save(const struct weir_predict *predict, void *buf
     uint8_t *at = buffer;
     uint32_t count = 0, names = 0;
 
-    if (bytes > capacity_bytes) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(bytes > capacity_bytes, WEIR_ERR_TOO_BIG);
     memset(buffer, 0, HEADER_BYTES);
     memcpy(at, MAGIC, 8);
     put(at + 8, VERSION, 4);
@@ -197,12 +195,9 @@ static enum weir_status open_image(const uint8_t *bytes, size_t n_bytes, struct 
 {
     uint64_t n_names, n_entries;
 
-    if (n_bytes < HEADER_BYTES + TRAILER_BYTES || memcmp(bytes, MAGIC, 8) != 0) {
-        return WEIR_ERR_INVALID;
-    }
-    if (get(bytes + 8, 4) != VERSION) {
-        return WEIR_ERR_VERSION;
-    }
+    WEIR_FAIL_IF(n_bytes < HEADER_BYTES + TRAILER_BYTES || memcmp(bytes, MAGIC, 8) != 0,
+                 WEIR_ERR_INVALID);
+    WEIR_FAIL_IF(get(bytes + 8, 4) != VERSION, WEIR_ERR_VERSION);
     n_entries = get(bytes + 12, 4);
     n_names = get(bytes + 16, 4);
     if (n_names * WEIR_PREDICT_NAME_BYTES + n_entries * ENTRY_BYTES !=
@@ -242,9 +237,7 @@ enum weir_status weir_predict_load(struct weir_predict *predict, const void *buf
     uint32_t owner = 0, of = 0;
     struct entry entry;
     WEIR_TRY(open_image(buffer, bytes, &image));
-    if (!is_whole(&image)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!is_whole(&image), WEIR_ERR_INVALID);
     for (uint64_t i = 0; i < image.n_entries; i++) {
         get_entry(image.entries + i * ENTRY_BYTES, &entry);
         if (entry.owner != of) {

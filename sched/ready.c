@@ -51,14 +51,10 @@ enum weir_status ready_reserve(struct weir_sched *sched)
         return WEIR_OK;
     }
     const struct weir_policy_tenant **grown = realloc(sched->ready.list, capacity * sizeof(*grown));
-    if (!grown) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, WEIR_ERR_NO_MEMORY);
     sched->ready.list = grown;
     grown = realloc(sched->ready.order, capacity * sizeof(*grown));
-    if (!grown) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, WEIR_ERR_NO_MEMORY);
     sched->ready.order = grown;
     sched->ready.capacity = capacity;
     return WEIR_OK;

@@ -41,14 +41,10 @@ static enum weir_status grow(struct table *table)
 {
     void **grown = realloc(table->chunk, (table->chunks + 1) * sizeof(*grown));
 
-    if (!grown) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, WEIR_ERR_NO_MEMORY);
     table->chunk = grown;
     void *chunk = calloc(TABLE_CHUNK, stride_of(table));
-    if (!chunk) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!chunk, WEIR_ERR_NO_MEMORY);
     table->chunk[table->chunks++] = chunk;
     return WEIR_OK;
 }
@@ -61,9 +57,7 @@ enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **re
         index = table->free_first - 1;
         table->free_first = slot_at(table, index)->next_free;
     } else {
-        if (table->made == table->limit) {
-            return WEIR_ERR_TOO_BIG;
-        }
+        WEIR_FAIL_IF(table->made == table->limit, WEIR_ERR_TOO_BIG);
         if (table->made == table->chunks * TABLE_CHUNK) {
             WEIR_TRY(grow(table));
         }

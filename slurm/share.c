@@ -26,9 +26,7 @@ enum weir_status weir_share_size(const char *text, uint64_t *ret_bytes)
     static const char units[] = "KMGT";
     char *end;
     unsigned shift = 20;
-    if (*text < '0' || *text > '9') {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(*text < '0' || *text > '9', WEIR_ERR_INVALID);
     unsigned long long number = strtoull(text, &end, 10);
     if (*end) {
         const char *unit = strchr(units, *end & ~0x20); /* compare as a capital letter */
@@ -37,9 +35,7 @@ enum weir_status weir_share_size(const char *text, uint64_t *ret_bytes)
         }
         shift = 10 * (unsigned)(unit - units + 1);
     }
-    if (number == 0 || number > (UINT64_C(1) << 60) >> shift) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(number == 0 || number > (UINT64_C(1) << 60) >> shift, WEIR_ERR_INVALID);
     *ret_bytes = (uint64_t)number << shift;
     return WEIR_OK;
 }
@@ -59,13 +55,9 @@ void weir_share_size_text(uint64_t bytes, char text[24])
 static enum weir_status weight_of(const char *text, uint32_t *ret_weight)
 {
     char *end;
-    if (*text < '0' || *text > '9') {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(*text < '0' || *text > '9', WEIR_ERR_INVALID);
     unsigned long number = strtoul(text, &end, 10);
-    if (*end || number < 1 || number > WEIGHT_MAX) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(*end || number < 1 || number > WEIGHT_MAX, WEIR_ERR_INVALID);
     *ret_weight = (uint32_t)number;
     return WEIR_OK;
 }
@@ -128,9 +120,7 @@ static enum weir_status store(const struct rule *row, const char *text,
     void *to = (char *)rules + row->offset;
     switch (row->kind) {
     case KIND_FOLDER:
-        if (*text != '/' || strlen(text) >= row->bytes) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(*text != '/' || strlen(text) >= row->bytes, WEIR_ERR_INVALID);
         strcpy(to, text);
         return WEIR_OK;
     case KIND_WEIGHT:
@@ -266,9 +256,7 @@ enum weir_status weir_share_of(const struct weir_share_wish *wish,
                                struct weir_share *ret_share, struct weir_diag *ret_diag)
 {
     struct weir_share share;
-    if (weir_share_wish_check(wish, rules, ret_diag) != WEIR_OK) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(weir_share_wish_check(wish, rules, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
     if (rules->mem_per_shard_bytes && shards == 0) {
         return REFUSE("GPU memory is given by shard here, and the job has none: --gres=shard:N");
     }

@@ -95,13 +95,9 @@ static enum weir_status add_locked(const struct weir_soft_range *range)
     uint32_t n = !map ? 0 : map->n;
     uint32_t at = search(map, range->base);
     assert(at <= n);
-    if (at < n && map->ranges[at].base < range->base + range->bytes) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(at < n && map->ranges[at].base < range->base + range->bytes, WEIR_ERR_EXISTS);
     struct snapshot *next = snapshot_alloc(n + 1);
-    if (!next) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!next, WEIR_ERR_NO_MEMORY);
     if (at != 0) {
         memcpy(next->ranges, map->ranges, at * sizeof next->ranges[0]);
     }
@@ -129,15 +125,11 @@ static enum weir_status remove_locked(uint64_t base)
     const struct snapshot *map = __atomic_load_n(&current, __ATOMIC_RELAXED);
     uint32_t n = !map ? 0 : map->n;
     uint32_t at = search(map, base);
-    if (at >= n || map->ranges[at].base != base) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(at >= n || map->ranges[at].base != base, WEIR_ERR_NOT_FOUND);
     struct snapshot *next = NULL;
     if (n > 1) {
         next = snapshot_alloc(n - 1);
-        if (!next) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!next, WEIR_ERR_NO_MEMORY);
         memcpy(next->ranges, map->ranges, at * sizeof next->ranges[0]);
         memcpy(&next->ranges[at], &map->ranges[at + 1], (n - 1 - at) * sizeof next->ranges[0]);
     }

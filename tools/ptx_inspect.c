@@ -151,9 +151,7 @@ static enum weir_status hash_kernel(const struct weir_ptx_module *module,
 
     part.items = calloc(kernel->n_funcs, sizeof(*part.items));
     part.n_items = 0;
-    if (!part.items) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!part.items, WEIR_ERR_NO_MEMORY);
     enum weir_status status = weir_ptx_print_buffer(&part, &text, &head_len);
 
     if (status == WEIR_OK) {

@@ -177,16 +177,13 @@ static enum weir_status take_variables(const json_t *env, struct weir_oci_contai
         const char *text = json_string_value(json_array_get(env, i - 1)), *value = NULL;
         const struct weir_request_name *row = NULL;
 
-        if (text && weir_request_variable(text, &row, &value, ret_diag) != WEIR_OK) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(text && weir_request_variable(text, &row, &value, ret_diag) != WEIR_OK,
+                     WEIR_ERR_INVALID);
         if (!row || (taken >> (row - weir_request_names) & 1) != 0) {
             continue;
         }
         taken |= 1u << (row - weir_request_names);
-        if (add_wish(container, row->key, value, ret_diag) != WEIR_OK) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(add_wish(container, row->key, value, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
     }
     return WEIR_OK;
 }

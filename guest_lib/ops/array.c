@@ -9,9 +9,7 @@ CUresult weir_guest_cuArray3DCreate_v2(CUarray *pHandle,
 {
     struct weir_op_array_create_in in = {0};
     struct weir_guest_ctx *ctx;
-    if (!pHandle || !pAllocateArray) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pHandle || !pAllocateArray, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     WEIR_TRY(weir_guest_object_add(WEIR_KIND_ARRAY, ctx, &in.a));
     in.c = ctx->handle;
@@ -35,9 +33,7 @@ CUresult weir_guest_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 {
     struct weir_op_mipmap_create_in in = {.levels = numMipmapLevels};
     struct weir_guest_ctx *ctx;
-    if (!pHandle || !pMipmappedArrayDesc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pHandle || !pMipmappedArrayDesc, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     WEIR_TRY(weir_guest_object_add(WEIR_KIND_MIPMAP, ctx, &in.m));
     in.c = ctx->handle;

@@ -45,14 +45,10 @@ static CUresult copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, con
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n_attrs; i++) {
-        if (!order_good(attrs[i].srcAccessOrder)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!order_good(attrs[i].srcAccessOrder), CUDA_ERROR_INVALID_VALUE);
     }
     for (size_t i = 0; i < count; i++) {
-        if (!dsts[i] || !srcs[i] || !sizes[i]) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!dsts[i] || !srcs[i] || !sizes[i], CUDA_ERROR_INVALID_VALUE);
     }
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -183,9 +179,8 @@ CUresult weir_guest_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_O
                                             unsigned long long flags, CUstream hStream)
 {
     CUresult result = CUDA_SUCCESS;
-    if (!numOps || !opList || flags || hStream == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!numOps || !opList || flags || hStream == CU_STREAM_LEGACY,
+                 CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; i++) {
         CUDA_MEMCPY3D copy;
         result = read_box(&opList[i], &copy);
@@ -241,9 +236,7 @@ CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, si
 {
     struct weir_guest_stream *stream;
     struct weir_mem mem;
-    if (!hints_good(dptrs, sizes, count, flags, hStream)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!hints_good(dptrs, sizes, count, flags, hStream), CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_guest_stream_get(hStream, &stream);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = weir_mem_check_managed(dptrs[i], sizes[i], &mem);

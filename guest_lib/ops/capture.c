@@ -62,9 +62,7 @@ bool weir_graph_is_captured(struct weir_guest_stream *stream)
 static CUresult remember(const struct pending *item)
 {
     struct pending *kept = malloc(sizeof(*kept));
-    if (!kept) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!kept, CUDA_ERROR_OUT_OF_MEMORY);
     *kept = *item;
     WEIR_LOCKED(&lock);
     kept->next = pendings;
@@ -353,14 +351,10 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
-    if (stream->legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     WEIR_TRY(weir_guest_stream_mark_before_capture(stream));
     weir_guest.capture_copy = capture_copy;
-    if (!enter(stream, mode, graph)) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(!enter(stream, mode, graph), CUDA_ERROR_ILLEGAL_STATE);
     const struct weir_op_capture_begin_in in = {
         .s = stream->handle,
         .mode = (uint32_t)mode,
@@ -441,9 +435,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     CUgraph graph = NULL;
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     bool origin = how_begun(stream, &begun);
-    if (!phGraph && !(origin && begun.into)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!phGraph && !(origin && begun.into), CUDA_ERROR_INVALID_VALUE);
     if (origin && begun.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
         !pthread_equal(begun.thread, pthread_self())) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -459,9 +451,7 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
 {
     struct weir_guest_stream *stream;
     struct weir_op_capture_info_out out;
-    if (!captureStatus) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!captureStatus, CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_guest_stream_get(hStream, &stream);
     *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
@@ -481,15 +471,11 @@ static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
 {
     if (out->n_dependencies > kept_room) {
         uint64_t *more = realloc(kept_dependencies, out->n_dependencies * sizeof(*more));
-        if (!more) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!more, CUDA_ERROR_OUT_OF_MEMORY);
         kept_dependencies = more;
         CUgraphEdgeData *more_edges =
             realloc(kept_edges, out->n_dependencies * sizeof(*more_edges));
-        if (!more_edges) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!more_edges, CUDA_ERROR_OUT_OF_MEMORY);
         kept_edges = more_edges;
         kept_room = out->n_dependencies;
     }
@@ -512,9 +498,7 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
 {
     struct weir_guest_stream *stream;
     struct weir_op_capture_info_out out = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    if (!captureStatus_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!captureStatus_out, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     if (weir_guest_capturing()) {
         WEIR_TRY(info_of(stream, &out));

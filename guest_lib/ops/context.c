@@ -14,9 +14,7 @@ static CUcontext handle_of(const struct weir_guest_ctx *ctx)
 static CUresult check_settable(CUcontext handle)
 {
     const struct weir_guest_ctx *ctx = weir_ctx_get(handle);
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED
                ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                : CUDA_SUCCESS;
@@ -38,12 +36,8 @@ bool weir_guest_ctx_flags_valid(unsigned int flags)
 
 static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    if (!pctx || !weir_guest_ctx_flags_valid(flags)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(dev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!pctx || !weir_guest_ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_guest_device_get(dev), CUDA_ERROR_INVALID_DEVICE);
     struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_new(dev, false, flags, &ctx);
     result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
@@ -64,9 +58,7 @@ CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice
 CUresult weir_guest_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
                                    unsigned int flags, CUdevice dev)
 {
-    if (paramsArray && numParams) {
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    }
+    WEIR_FAIL_IF(paramsArray && numParams, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     return create(pctx, flags, dev);
 }
 
@@ -82,12 +74,9 @@ CUresult weir_guest_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreate
 CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
 {
     struct weir_guest_ctx *found = weir_ctx_get(ctx);
-    if (!found || found->primary) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (__atomic_exchange_n(&found->going, true, __ATOMIC_RELAXED)) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* another thread destroys it, or is about to */
-    }
+    WEIR_FAIL_IF(!found || found->primary, CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(__atomic_exchange_n(&found->going, true, __ATOMIC_RELAXED),
+                 CUDA_ERROR_CONTEXT_IS_DESTROYED); /* another thread destroys it, or is about to */
     CUresult result = weir_ctx_deactivate(found);
     if (weir_ctx_stack_current() == ctx) {
         weir_ctx_stack_set(NULL);
@@ -99,9 +88,7 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
 CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
     struct weir_guest_ctx *ctx;
-    if (!pctx || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pctx || flags, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     __atomic_fetch_add(&ctx->attached, 1, __ATOMIC_RELAXED);
     *pctx = handle_of(ctx);
@@ -111,9 +98,8 @@ CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 CUresult weir_guest_cuCtxDetach(CUcontext ctx)
 {
     struct weir_guest_ctx *found = weir_ctx_get(ctx);
-    if (!found || found->primary || weir_ctx_stack_current() != ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!found || found->primary || weir_ctx_stack_current() != ctx,
+                 CUDA_ERROR_INVALID_CONTEXT);
     return __atomic_fetch_sub(&found->attached, 1, __ATOMIC_RELAXED) == 1
                ? weir_guest_cuCtxDestroy_v2(ctx)
                : CUDA_SUCCESS;
@@ -141,9 +127,7 @@ CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 {
     handle = handle ? handle : weir_ctx_stack_current();
     *ret_ctx = handle ? weir_ctx_get(handle) : NULL;
-    if (!*ret_ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!*ret_ctx, CUDA_ERROR_INVALID_CONTEXT);
     return __atomic_load_n(&(*ret_ctx)->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED
                ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                : CUDA_SUCCESS;
@@ -200,9 +184,7 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
-    if (!pvalue) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pvalue, CUDA_ERROR_INVALID_VALUE);
     if (recall_limit(ctx, limit, pvalue)) {
         return CUDA_SUCCESS;
     }
@@ -224,15 +206,10 @@ CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fl
     struct weir_guest_ctx *ctx, *peer;
     WEIR_TRY(weir_ctx_current(&ctx));
     WEIR_TRY(weir_ctx_resolve(peerContext, &peer));
-    if (Flags || !peerContext) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (ctx->device == peer->device) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!weir_guest_can_access(ctx->device, peer->device)) {
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(Flags || !peerContext, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(ctx->device == peer->device, CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(!weir_guest_can_access(ctx->device, peer->device),
+                 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     uint32_t bit = 1u << peer->device;
     uint32_t before = __atomic_fetch_or(&ctx->peers, bit, __ATOMIC_RELAXED);
     return before & bit ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
@@ -243,9 +220,7 @@ CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
     const struct weir_guest_ctx *peer = weir_ctx_get(peerContext);
-    if (!peer) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!peer, CUDA_ERROR_INVALID_CONTEXT);
     uint32_t bit = 1u << peer->device;
     uint32_t before = __atomic_fetch_and(&ctx->peers, ~bit, __ATOMIC_RELAXED);
     return before & bit ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

@@ -12,12 +12,8 @@ static __thread bool goes_here; /* the thread is destroying a primary context */
 CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!luid || !deviceNodeMask) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!luid || !deviceNodeMask, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     memcpy(luid, device->luid, sizeof device->luid);
     *deviceNodeMask = device->luid_mask;
     return CUDA_SUCCESS;
@@ -52,9 +48,7 @@ static bool parse_pci(const char *text, unsigned int ret[3])
 CUresult weir_guest_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
     unsigned int want[3];
-    if (!dev || !pciBusId || !parse_pci(pciBusId, want)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!dev || !pciBusId || !parse_pci(pciBusId, want), CUDA_ERROR_INVALID_VALUE);
     for (int i = 0; i < weir_guest.n_devices; i++) {
         const int *a = weir_guest.devices[i].attributes;
         if ((unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] == want[0] &&
@@ -70,12 +64,8 @@ CUresult weir_guest_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 CUresult weir_guest_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!pciBusId || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!pciBusId || len <= 0, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     char text[sizeof device->pci_bus_id];
     memcpy(text, device->pci_bus_id, sizeof text);
     text[sizeof text - 1] = '\0';
@@ -96,12 +86,9 @@ bool weir_guest_can_access(CUdevice device, CUdevice peer)
 
 CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
-    if (!canAccessPeer) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(dev) || !weir_guest_device_get(peerDev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!canAccessPeer, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_guest_device_get(dev) || !weir_guest_device_get(peerDev),
+                 CUDA_ERROR_INVALID_DEVICE);
     *canAccessPeer = weir_guest_can_access(dev, peerDev);
     return CUDA_SUCCESS;
 }
@@ -109,16 +96,13 @@ CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUde
 CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
                                             CUdevice srcDevice, CUdevice dstDevice)
 {
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value, CUDA_ERROR_INVALID_VALUE);
     if (!weir_guest_device_get(srcDevice) || !weir_guest_device_get(dstDevice) ||
         srcDevice == dstDevice) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if ((int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES,
+                 CUDA_ERROR_INVALID_VALUE);
     *value = weir_guest.devices[srcDevice].p2p[weir_guest.devices[dstDevice].host_ordinal][attrib];
     return CUDA_SUCCESS;
 }
@@ -154,15 +138,9 @@ static bool lock_primary(const struct weir_guest_ctx *ctx)
 CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!pctx) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!lock_primary(device->primary)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!pctx, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!lock_primary(device->primary), CUDA_ERROR_INVALID_CONTEXT);
     CUresult result = retain_locked(device->primary);
     pthread_mutex_unlock(&primary_lock);
     if (result == CUDA_SUCCESS) {
@@ -185,9 +163,7 @@ static CUresult take_apart(struct weir_guest_ctx *ctx)
 CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset)
 {
     struct weir_guest_ctx *ctx = device->primary;
-    if (!lock_primary(ctx)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!lock_primary(ctx), CUDA_ERROR_INVALID_CONTEXT);
     CUresult result = ctx->retain_count || reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     bool had = ctx->retain_count != 0;
     ctx->retain_count -= had ? reset ? ctx->retain_count : 1 : 0;
@@ -200,12 +176,8 @@ CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool
 CUresult weir_guest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!flags || !active) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!flags || !active, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *flags = __atomic_load_n(&device->primary->flags, __ATOMIC_RELAXED);
     *active = __atomic_load_n(&device->primary->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE;
     return CUDA_SUCCESS;

@@ -11,9 +11,7 @@ CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
     bool bad_ipc = (Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING);
-    if (!phEvent || Flags & ~EVENT_FLAGS || bad_ipc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!phEvent || Flags & ~EVENT_FLAGS || bad_ipc, CUDA_ERROR_INVALID_VALUE);
     struct weir_guest_event *event;
     WEIR_TRY(weir_event_new(ctx, Flags, false, &event));
     *phEvent = (CUevent)(uintptr_t)event->handle;
@@ -73,9 +71,7 @@ CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, 
     struct weir_guest_event *start, *end;
     WEIR_TRY(weir_event_get(hStart, &start));
     WEIR_TRY(weir_event_get(hEnd, &end));
-    if (!pMilliseconds) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pMilliseconds, CUDA_ERROR_INVALID_VALUE);
     if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
         !(start->recorded || weir_event_is_shared(start)) ||
         !(end->recorded || weir_event_is_shared(end))) {

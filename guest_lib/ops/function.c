@@ -83,9 +83,7 @@ CUresult weir_guest_function_cache_config(struct weir_guest_function *function, 
 CUresult weir_guest_function_parameter(const struct weir_guest_function *function, size_t index,
                                        size_t *ret_offset, size_t *ret_bytes)
 {
-    if (!ret_offset || index >= function->n_params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_offset || index >= function->n_params, CUDA_ERROR_INVALID_VALUE);
     *ret_offset = function->params[index].offset;
     if (ret_bytes) {
         *ret_bytes = function->params[index].bytes;
@@ -96,12 +94,8 @@ CUresult weir_guest_function_parameter(const struct weir_guest_function *functio
 CUresult weir_guest_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
     struct weir_guest_function *function = weir_function_get(hfunc);
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!hmod) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!hmod, CUDA_ERROR_INVALID_VALUE);
     if (function->library) {
         return weir_guest_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->handle);
     }

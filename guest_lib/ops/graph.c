@@ -39,12 +39,8 @@ CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     struct weir_op_cuGraphClone_in in = {.originalGraph = (uintptr_t)originalGraph};
     struct weir_op_cuGraphClone_out out;
-    if (!phGraphClone) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_graph_set_has_mem((uintptr_t)originalGraph)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!phGraphClone, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(weir_graph_set_has_mem((uintptr_t)originalGraph), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone));
     CUresult result = weir_call_cuGraphClone(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
@@ -66,9 +62,8 @@ CUresult weir_guest_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph h
         .childGraph = (uintptr_t)childGraph,
     };
     struct weir_op_cuGraphAddChildGraphNode_out out;
-    if (!phGraphNode || (numDependencies && !dependencies) || numDependencies > 4096) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!phGraphNode || (numDependencies && !dependencies) || numDependencies > 4096,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_reserve(WEIR_KIND_NODE, &in.phGraphNode));
     CUresult result = weir_call_cuGraphAddChildGraphNode(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
@@ -86,9 +81,7 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags
                             struct weir_op_graph_instantiate_out *out)
 {
     struct weir_op_graph_instantiate_in in = {.g = (uintptr_t)graph, .flags = flags};
-    if (!ret_exec) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_exec, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_graph_function_order((uintptr_t)graph));
     WEIR_TRY(weir_guest_reserve(WEIR_KIND_EXEC, &in.x));
     CUresult result = weir_call_graph_instantiate(weir_guest_channel(), &in, out);
@@ -133,9 +126,7 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
                                                  CUstream default_stream)
 {
     struct weir_op_graph_instantiate_out out = {0};
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     /* The upload is done below, on the caller's stream. */
     const uint64_t upload = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
     CUresult result = instantiate(phGraphExec, hGraph, params->flags & ~upload, &out);
@@ -152,9 +143,7 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
 CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_guest_object_get(WEIR_KIND_EXEC, hGraph), CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_guest_stream_get(hStream, &stream);
     struct weir_graph_set *set = weir_graph_set_find((uintptr_t)hGraph);
     if (result != CUDA_SUCCESS) {
@@ -182,9 +171,7 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     struct weir_op_graph_exec_update_out out = {0};
     const struct weir_op_graph_exec_update_in in = {.x = (uintptr_t)hGraphExec,
                                                     .g = (uintptr_t)hGraph};
-    if (!resultInfo) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!resultInfo, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_graph_function_order((uintptr_t)hGraph));
     WEIR_TRY(weir_call_graph_exec_update(weir_guest_channel(), &in, &out));
     *resultInfo = (CUgraphExecUpdateResultInfo){
@@ -192,9 +179,8 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         .errorNode = (CUgraphNode)(uintptr_t)out.error_node,
         .errorFromNode = (CUgraphNode)(uintptr_t)out.error_from_node,
     };
-    if (resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    }
+    WEIR_FAIL_IF(resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS,
+                 CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     return weir_graph_set_add_update((uintptr_t)hGraphExec, (uintptr_t)hGraph);
 }
 
@@ -203,9 +189,7 @@ CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
                                       CUgraphExecUpdateResult *updateResult_out)
 {
     CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-    if (!updateResult_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!updateResult_out, CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_guest_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
     *updateResult_out = info.result;
     if (hErrorNode_out) {
@@ -248,9 +232,7 @@ static CUresult dot_print(FILE *file, CUgraph graph)
         result = weir_guest_cuGraphGetEdges(graph, NULL, NULL, &n_edges);
     }
     CUgraphNode *nodes = calloc(n_nodes + 2 * n_edges + 1, sizeof(CUgraphNode));
-    if (!nodes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!nodes, CUDA_ERROR_OUT_OF_MEMORY);
     CUgraphNode *from = nodes + n_nodes;
     CUgraphNode *to = from + n_edges;
     if (result == CUDA_SUCCESS && n_nodes) {
@@ -276,13 +258,10 @@ CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsig
 {
     WEIR_GUEST_KEEP_ERRNO;
     (void)flags; /* all flags ask for more detail */
-    if (!path || !weir_guest_object_get(WEIR_KIND_GRAPH, hGraph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!path || !weir_guest_object_get(WEIR_KIND_GRAPH, hGraph),
+                 CUDA_ERROR_INVALID_VALUE);
     FILE *file = fopen(path, "we");
-    if (!file) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
     CUresult result = dot_print(file, hGraph);
     bool written = fclose(file) == 0;
     return result == CUDA_SUCCESS && !written ? CUDA_ERROR_OPERATING_SYSTEM : result;
@@ -310,9 +289,7 @@ static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
 CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                    const CUgraphNode *dependencies, size_t n, CUgraphNodeParams *p)
 {
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     const CUgraphNode *d = dependencies;
     switch ((unsigned int)p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -354,9 +331,7 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
 {
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     switch ((unsigned int)p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return weir_guest_cuGraphKernelNodeSetParams_v2(hNode, kernel_of(&p->kernel));
@@ -386,9 +361,7 @@ CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p
 CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                              CUgraphNodeParams *p)
 {
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     switch ((unsigned int)p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return weir_guest_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode,
@@ -443,9 +416,7 @@ CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
         return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
                                          nodeParams);
     }
-    if (!dependencies || numDependencies > MAX_DEPENDENCIES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!dependencies || numDependencies > MAX_DEPENDENCIES, CUDA_ERROR_INVALID_VALUE);
     CUgraphNode *to = calloc(numDependencies, sizeof(CUgraphNode));
     CUgraphNode node;
     CUresult result = to ? weir_guest_cuGraphAddNode(&node, hGraph, NULL, 0, nodeParams)

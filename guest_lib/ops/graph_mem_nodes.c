@@ -56,9 +56,7 @@ CUresult weir_guest_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGra
                                           const CUgraphNode *dependencies, size_t numDependencies,
                                           CUdeviceptr dptr)
 {
-    if (!weir_graph_mem_known(dptr)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_graph_mem_known(dptr), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies));
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)hGraph);
     CUresult result = set ? weir_graph_set_mem(set, dptr, true) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -86,9 +84,7 @@ CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
 CUresult weir_guest_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
     struct weir_graph_node record;
-    if (!type) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!type, CUDA_ERROR_INVALID_VALUE);
     if (weir_graph_node_find((uintptr_t)hNode, &record)) {
         *type = record.type;
         return CUDA_SUCCESS;

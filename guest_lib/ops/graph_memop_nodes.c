@@ -26,9 +26,7 @@ static CUresult keep_ops(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *
                                      .params = {.memops = *params}};
     size_t bytes = params->count * sizeof(params->paramArray[0]);
     record.params.memops.paramArray = malloc(bytes);
-    if (!record.params.memops.paramArray) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!record.params.memops.paramArray, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(record.params.memops.paramArray, params->paramArray, bytes);
     CUresult result = weir_graph_node_keep(&record);
     if (result != CUDA_SUCCESS) {

@@ -27,9 +27,8 @@ struct addition {
 static CUresult begin_add(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
                           size_t count, struct addition *add)
 {
-    if (!ret_node || !graph || (count && !dependencies) || count > MAX_DEPENDENCIES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_node || !graph || (count && !dependencies) || count > MAX_DEPENDENCIES,
+                 CUDA_ERROR_INVALID_VALUE);
     *add = (struct addition){
         .graph = (uintptr_t)graph,
         .dependencies = (const uint64_t *)(const void *)dependencies,
@@ -52,9 +51,8 @@ static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode
 CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
                                 struct weir_graph_node *ret_record)
 {
-    if (!weir_graph_node_find((uintptr_t)node, ret_record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its block is not program memory */
-    }
+    WEIR_FAIL_IF(!weir_graph_node_find((uintptr_t)node, ret_record),
+                 CUDA_ERROR_NOT_SUPPORTED); /* made by a capture: its block is not program memory */
     return ret_record->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -64,14 +62,10 @@ static CUresult read_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
                             struct weir_guest_function **function,
                             struct weir_launch_buffer *buffer)
 {
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     const void *handle = params->func ? (const void *)params->func : (const void *)params->kern;
     *function = weir_function_get(handle);
-    if (!*function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!*function, CUDA_ERROR_INVALID_HANDLE);
     weir_register_note_graph();
     return weir_launch_params(*function, params->kernelParams, params->extra, buffer);
 }
@@ -170,9 +164,7 @@ static CUresult keep_arguments(CUgraphNode node, const struct weir_guest_functio
                                const struct weir_op_graph_kernel_get_out *out, void ***ret_pointers)
 {
     struct weir_graph_node record = {.handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_KERNEL};
-    if (out->n_params < function->param_bytes) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(out->n_params < function->param_bytes, CUDA_ERROR_UNKNOWN);
     uint8_t *packed = malloc(out->n_params ? out->n_params : 1);
     void **pointers = calloc(function->n_params + 1, sizeof(*pointers));
     if (!packed || !pointers) {
@@ -199,17 +191,13 @@ static CUresult keep_arguments(CUgraphNode node, const struct weir_guest_functio
 CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
                                                   CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!nodeParams, CUDA_ERROR_INVALID_VALUE);
     struct weir_op_graph_kernel_get_out out;
     const struct weir_op_graph_kernel_get_in in = {.n = (uintptr_t)hNode};
     WEIR_TRY(weir_call_graph_kernel_get(weir_guest_channel(), &in, &out));
     struct weir_guest_function *function = weir_function_get((const void *)(uintptr_t)out.f);
     void **pointers;
-    if (!function) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_UNKNOWN);
     WEIR_TRY(keep_arguments(hNode, function, &out, &pointers));
     *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
         .func = (CUfunction)(uintptr_t)out.f,
@@ -256,9 +244,7 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
     struct addition add;
-    if (!copyParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!copyParams, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_resolve(ctx, &context));
     WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
     CUresult result = weir_graph_copy_read(context, copyParams, &copy);
@@ -291,9 +277,7 @@ CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_ME
 {
     struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
-    if (!copyParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!copyParams, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_resolve(ctx, &context));
     WEIR_TRY(weir_graph_copy_read(context, copyParams, &copy));
     if (copy.pageable && !exec) {
@@ -327,9 +311,7 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
 {
     struct weir_guest_ctx *context;
     struct addition add;
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_resolve(ctx, &context));
     WEIR_TRY(weir_register_reach(p->dst));
     WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
@@ -359,9 +341,7 @@ CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
                                     const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx)
 {
     struct weir_guest_ctx *context;
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_resolve(ctx, &context));
     WEIR_TRY(weir_register_reach(p->dst));
     const struct weir_op_graph_memset_set_in in = {
@@ -393,9 +373,7 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     struct weir_graph_function *function = NULL;
     struct addition add;
     uint64_t token;
-    if (!p || !p->fn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p || !p->fn, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
     struct weir_graph_set *set = weir_graph_set_of(add.graph);
     CUresult result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
@@ -431,9 +409,7 @@ CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node, const CUDA_HO
     struct weir_graph_function *function = NULL;
     struct weir_op_graph_host_set_out out;
     uint64_t token;
-    if (!p || !p->fn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p || !p->fn, CUDA_ERROR_INVALID_VALUE);
     struct weir_graph_set *set = weir_graph_set_of(exec ? exec : (uintptr_t)node);
     WEIR_TRY(set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
                  : CUDA_ERROR_OUT_OF_MEMORY);

@@ -14,9 +14,7 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
     struct weir_mem mem;
     struct weir_guest_ctx *ctx;
-    if (!pHandle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pHandle, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_DEVICE || mem.pool) {
         return CUDA_ERROR_INVALID_VALUE; /* memory of pools is shared by cuMemPoolExportPointer */
@@ -45,9 +43,7 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
                                           unsigned int Flags)
 {
     struct weir_guest_ctx *ctx;
-    if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_op_ipc_open_in in;
     struct weir_op_ipc_open_out out;
@@ -97,9 +93,7 @@ CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event
 {
     struct weir_guest_event *found;
     WEIR_TRY(weir_event_get(event, &found));
-    if (!pHandle || !(found->flags & CU_EVENT_INTERPROCESS)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pHandle || !(found->flags & CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
     weir_lock_acquire(&found->lock);
     found->exported = true;
     weir_lock_release(&found->lock);
@@ -114,9 +108,7 @@ CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle hand
 {
     struct weir_guest_ctx *ctx;
     struct weir_guest_event *event;
-    if (!phEvent) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!phEvent, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     WEIR_TRY(weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event));
     struct weir_op_ipc_event_open_in in = {.c = ctx->handle, .e = event->handle};

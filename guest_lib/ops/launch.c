@@ -203,9 +203,7 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
                                 CUlaunchAttribute *ret_attributes, uint32_t *ret_count)
 {
     uint32_t kept = 0;
-    if (count && !attributes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(count && !attributes, CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < count; i++) {
         if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE ||
             (attributes[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
@@ -213,12 +211,8 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
             continue;
         }
         size_t bytes = attribute_bytes(attributes[i].id);
-        if (!bytes) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        if (kept == WEIR_LAUNCH_ATTRIBUTES_MAX) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!bytes, CUDA_ERROR_NOT_SUPPORTED);
+        WEIR_FAIL_IF(kept == WEIR_LAUNCH_ATTRIBUTES_MAX, CUDA_ERROR_INVALID_VALUE);
         /* Clear the bytes behind the value, which come from the caller's stack: shapes are compared
          * by bytes. */
         memset(&ret_attributes[kept], 0, sizeof(ret_attributes[kept]));
@@ -244,9 +238,8 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (!bytes || (*bytes && !data) || *bytes > WEIR_LAUNCH_PARAMS_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!bytes || (*bytes && !data) || *bytes > WEIR_LAUNCH_PARAMS_MAX,
+                 CUDA_ERROR_INVALID_VALUE);
     *ret_data = data;
     *ret_bytes = *bytes;
     return CUDA_SUCCESS;
@@ -284,15 +277,11 @@ CUresult weir_launch_params(const struct weir_guest_function *function, void **p
     if (!function->n_params) {
         return CUDA_SUCCESS;
     }
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     uint8_t *to = buffer->small;
     if (function->param_bytes > sizeof(buffer->small)) {
         to = buffer->allocated = malloc(function->param_bytes);
-        if (!to) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!to, CUDA_ERROR_OUT_OF_MEMORY);
     }
     if (!pack(function, params, to)) {
         free(buffer->allocated);
@@ -365,9 +354,7 @@ static CUresult send_with_event(struct weir_guest_function *function, const stru
     CUevent *place = NULL;
     for (uint32_t i = 0; i < request->n_attributes; i++) {
         CUevent *found = event_in(&request->attributes[i]);
-        if (found && place) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(found && place, CUDA_ERROR_NOT_SUPPORTED);
         place = found ? found : place;
     }
     if (!place) {
@@ -387,9 +374,7 @@ static CUresult launch(CUfunction f, const struct request *request)
     struct weir_guest_function *function = weir_function_get(f);
     struct weir_guest_stream *stream;
     struct weir_launch_buffer buffer;
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_guest_stream_get(request->stream, &stream));
     if (weir_guest.n_devices > 1) {
         WEIR_TRY(check_device(function, stream));
@@ -441,9 +426,7 @@ CUresult weir_guest_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
 {
     CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
-    if (!config) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!config, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count));
     const struct request request = {
         .dims = {{config->gridDimX, config->gridDimY, config->gridDimZ},

@@ -54,9 +54,7 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
                             const struct library_options *options, CUlibrary *ret_library)
 {
     struct weir_library *library = calloc(1, sizeof(*library));
-    if (!library) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!library, CUDA_ERROR_OUT_OF_MEMORY);
     library->image.library = library;
     CUresult result = weir_guest_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
     if (result != CUDA_SUCCESS) {
@@ -78,9 +76,8 @@ CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, boo
 {
     struct weir_jit_wire wire;
     struct weir_guest_image image;
-    if (!ret_library || !source || n > MAX_LIBRARY_OPTIONS || (n && !ids)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_library || !source || n > MAX_LIBRARY_OPTIONS || (n && !ids),
+                 CUDA_ERROR_INVALID_VALUE);
     CUresult result =
         weir_jit_read(&(struct weir_guest_jit_options){n_jit, jit_ids, jit_values}, &wire);
     if (result == CUDA_SUCCESS) {
@@ -97,12 +94,8 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 {
     struct weir_library *library = weir_library_get(handle);
     struct weir_guest_ctx *ctx;
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pMod) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!library, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!pMod, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     weir_lock_acquire(&library->image.lock);
     struct weir_guest_module *module = library->modules[ctx->device];
@@ -112,9 +105,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
         return CUDA_SUCCESS;
     }
     module = calloc(1, sizeof(*module));
-    if (!module) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_OUT_OF_MEMORY);
     module->ctx = ctx;
     module->library = library;
     module->image.module = module;
@@ -190,12 +181,8 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
                                    CUdeviceptr *ret_address, size_t *ret_bytes)
 {
     struct weir_library *library = weir_library_get(handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!name || (!ret_address && !ret_bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!library, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!name || (!ret_address && !ret_bytes), CUDA_ERROR_INVALID_VALUE);
     struct weir_op_library_global_out out;
     WEIR_TRY(ask_variable(library, name, managed, &out));
     WEIR_TRY(weir_module_note_global(NULL, out.address, out.bytes, out.managed, library));

@@ -30,13 +30,9 @@ static void link_free(struct link *link)
 CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options,
                                     void **optionValues, CUlinkState *stateOut)
 {
-    if (!stateOut) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!stateOut, CUDA_ERROR_INVALID_VALUE);
     struct link *link = calloc(1, sizeof(*link));
-    if (!link) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_jit_read(
         &(struct weir_guest_jit_options){numOptions, options, optionValues}, &link->jit);
     if (result == CUDA_SUCCESS) {
@@ -81,12 +77,9 @@ CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, voi
     struct link *link = link_get(state);
     struct weir_guest_image image;
     struct weir_jit_wire jit;
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!data || !size || (unsigned int)type >= CU_JIT_NUM_INPUT_TYPES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!data || !size || (unsigned int)type >= CU_JIT_NUM_INPUT_TYPES,
+                 CUDA_ERROR_INVALID_VALUE);
     CUresult result =
         weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
     if (result == CUDA_SUCCESS) {
@@ -102,12 +95,8 @@ CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, con
     struct link *link = link_get(state);
     struct weir_guest_image image;
     struct weir_jit_wire jit;
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!path) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
     CUresult result =
         weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
     if (result == CUDA_SUCCESS) {
@@ -119,12 +108,8 @@ CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, con
 CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
     struct link *link = link_get(state);
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!cubinOut) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!cubinOut, CUDA_ERROR_INVALID_VALUE);
     struct weir_op_link_complete_out out;
     const struct weir_op_link_complete_in in = {.l = link->handle};
     WEIR_TRY(weir_call_link_complete(weir_guest_channel(), &in, &out));
@@ -149,9 +134,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
 CUresult weir_guest_cuLinkDestroy(CUlinkState state)
 {
     struct link *link = link_get(state);
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     const struct weir_op_link_destroy_in in = {.l = link->handle};
     CUresult result = weir_post_link_destroy(weir_guest_channel(), &in);
     link_free(link);

@@ -30,9 +30,7 @@ CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
-    if (!dptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!dptr, CUDA_ERROR_INVALID_VALUE);
     struct weir_mem mem;
     WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem));
     *dptr = mem.base;
@@ -49,9 +47,7 @@ CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     }
     size_t pitch = (WidthInBytes + PITCH_BYTES - 1) & ~(PITCH_BYTES - 1);
     size_t bytes;
-    if (__builtin_mul_overflow(pitch, Height, &bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(__builtin_mul_overflow(pitch, Height, &bytes), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_cuMemAlloc_v2(dptr, bytes));
     *pPitch = pitch;
     return CUDA_SUCCESS;
@@ -61,16 +57,13 @@ CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
 static CUresult free_memory(uint64_t address, uint32_t kinds)
 {
     struct weir_mem mem;
-    if (!weir_mem_find(address, &mem) || mem.base != address || !(kinds >> mem.kind & 1)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_ctx_use(mem.ctx, NULL)) {
-        return CUDA_ERROR_INVALID_VALUE; /* freed with its context, which is being destroyed */
-    }
+    WEIR_FAIL_IF(!weir_mem_find(address, &mem) || mem.base != address || !(kinds >> mem.kind & 1),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_ctx_use(mem.ctx, NULL),
+                 CUDA_ERROR_INVALID_VALUE); /* freed with its context, which is being destroyed */
     CUresult waited = weir_streams_wait_all(mem.ctx);
-    if (!weir_mem_remove(address, kinds, &mem)) {
-        return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
-    }
+    WEIR_FAIL_IF(!weir_mem_remove(address, kinds, &mem),
+                 CUDA_ERROR_INVALID_VALUE); /* another thread was first */
     if (mem.pool) {
         weir_pool_forget(&mem);
     }
@@ -102,9 +95,7 @@ CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, C
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_mem mem;
-    if (!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST, CUDA_ERROR_NOT_FOUND);
     if (pbase) {
         *pbase = mem.device_base ? mem.device_base : mem.base;
     }
@@ -122,9 +113,7 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
-    if (!pp || Flags & ~known) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pp || Flags & ~known, CUDA_ERROR_INVALID_VALUE);
     if (!bytesize) {
         *pp = NULL;
         return CUDA_SUCCESS;
@@ -153,16 +142,11 @@ CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, un
     WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
-    if (!pdptr || Flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pdptr || Flags, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_register_reach(address));
-    if (!weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_mem_gpu_visible(&mem)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_mem_find(address, &mem) || weir_mem_on_device(&mem),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_mem_gpu_visible(&mem), CUDA_ERROR_NOT_SUPPORTED);
     *pdptr = mem.device_base + (address - mem.base);
     return CUDA_SUCCESS;
 }
@@ -186,9 +170,8 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t base = (uint64_t)(uintptr_t)p;
-    if (!p || !bytesize || Flags & ~known || bytesize > UINT64_MAX / 2 - base) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p || !bytesize || Flags & ~known || bytesize > UINT64_MAX / 2 - base,
+                 CUDA_ERROR_INVALID_VALUE);
     return Flags & CU_MEMHOSTREGISTER_IOMEMORY ? CUDA_ERROR_NOT_SUPPORTED
                                                : weir_register_memory(ctx, base, bytesize, Flags);
 }
@@ -202,15 +185,12 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
     if (!weir_mem_find(address, &mem)) {
         return p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     }
-    if (mem.kind != WEIR_MEM_REGISTERED || mem.base != address) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(mem.kind != WEIR_MEM_REGISTERED || mem.base != address, CUDA_ERROR_INVALID_VALUE);
     if (mem.device_base || weir_copies_ordered_pending()) {
         return free_memory(address, KIND(WEIR_MEM_REGISTERED));
     }
-    if (!weir_mem_remove(address, KIND(WEIR_MEM_REGISTERED), &mem)) {
-        return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
-    }
+    WEIR_FAIL_IF(!weir_mem_remove(address, KIND(WEIR_MEM_REGISTERED), &mem),
+                 CUDA_ERROR_INVALID_VALUE); /* another thread was first */
     weir_mem_release(&mem);
     return weir_guest_report();
 }
@@ -219,12 +199,9 @@ CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsign
 {
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
-    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_guest.channel.remote) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(weir_guest.channel.remote, CUDA_ERROR_NOT_SUPPORTED);
     struct weir_mem mem;
     WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem));
     *dptr = mem.base;

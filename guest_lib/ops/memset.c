@@ -55,9 +55,8 @@ CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32
     struct weir_mem mem;
     WEIR_TRY(!bytes || dst % element_bytes ? CUDA_ERROR_INVALID_VALUE
                                            : weir_mem_check(dst, bytes, &mem));
-    if (mem.kind == WEIR_MEM_REGISTERED && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(mem.kind == WEIR_MEM_REGISTERED && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY,
+                 CUDA_ERROR_INVALID_VALUE);
     result = weir_managed_before_use(dst, bytes);
     result = result == CUDA_SUCCESS ? post_fill(&fill, &mem, stream) : result;
     if (result == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {

@@ -16,9 +16,7 @@ CUresult weir_guest_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *us
                                            CUlogsCallbackHandle *callback_out)
 {
     (void)userData;
-    if (!callbackFunc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!callbackFunc, CUDA_ERROR_INVALID_VALUE);
     uintptr_t name = 8 * __atomic_add_fetch(&next_callback, 1, __ATOMIC_RELAXED);
     if (callback_out) {
         *callback_out = (CUlogsCallbackHandle)name;
@@ -38,13 +36,9 @@ CUresult weir_guest_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathTo
 {
     WEIR_GUEST_KEEP_ERRNO;
     (void)iterator;
-    if (!pathToFile || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pathToFile || flags, CUDA_ERROR_INVALID_VALUE);
     int fd = open(pathToFile, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_INVALID_VALUE);
     (void)close(fd);
     return CUDA_SUCCESS;
 }
@@ -53,9 +47,7 @@ CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, si
                                        unsigned int flags)
 {
     (void)iterator;
-    if (!buffer || !size || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!buffer || !size || flags, CUDA_ERROR_INVALID_VALUE);
     if (*size) {
         buffer[0] = '\0';
     }
@@ -69,14 +61,11 @@ CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
                                          CUexecAffinityType type)
 {
     struct weir_guest_ctx *ctx;
-    if (!pExecAffinity || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pExecAffinity || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t sms = weir_guest.devices[ctx->device].affinity_sms;
-    if (sms == 0) {
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    }
+    WEIR_FAIL_IF(sms == 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     memset(pExecAffinity, 0, sizeof *pExecAffinity);
     pExecAffinity->type = type;
     pExecAffinity->param.smCount.val = (unsigned int)sms;

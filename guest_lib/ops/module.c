@@ -29,9 +29,7 @@ CUresult weir_guest_image_function(struct weir_image_object *image, const char *
 CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
                                     unsigned int room)
 {
-    if (!ret_handles && room) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_handles && room, CUDA_ERROR_INVALID_VALUE);
     for (unsigned int i = 0; i < room; i++) {
         struct weir_guest_function *function;
         CUresult result = weir_image_function_at(image, i, &function);
@@ -72,9 +70,7 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_guest_module *module = calloc(1, sizeof(*module));
-    if (!module) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_OUT_OF_MEMORY);
     module->ctx = ctx;
     module->image.module = module;
     CUresult result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
@@ -96,9 +92,7 @@ CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsi
 {
     struct weir_jit_wire jit;
     struct weir_guest_image stored;
-    if (!image || !module) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!image || !module, CUDA_ERROR_INVALID_VALUE);
     CUresult result =
         weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
     if (result == CUDA_SUCCESS) {
@@ -111,18 +105,14 @@ CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
 {
     const struct weir_jit_wire jit = {.count = 0};
     struct weir_guest_image stored;
-    if (!module || !fname) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!module || !fname, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_image_store_file(fname, &stored));
     return module_new(&stored, &jit, module);
 }
 
 CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
-    if (!mode) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!mode, CUDA_ERROR_INVALID_VALUE);
     const char *wanted = getenv("CUDA_MODULE_LOADING");
     /* With EAGER the runtime loads every image of every library at its first call. */
     *mode =
@@ -134,9 +124,7 @@ CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunct
 {
     struct weir_guest_module *module = weir_module_get(mod);
     struct weir_guest_function *function;
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_INVALID_HANDLE);
     CUresult result = weir_image_function_at(&module->image, index, &function);
     if (result != CUDA_SUCCESS || !function) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
@@ -149,12 +137,8 @@ CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmod
                                          const char *name)
 {
     struct weir_guest_module *module = weir_module_get(hmod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!name || (!dptr && !bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!name || (!dptr && !bytes), CUDA_ERROR_INVALID_VALUE);
     struct weir_op_module_global_out out;
     const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
     WEIR_TRY(weir_call_module_global(weir_guest_channel(), &in, &out));

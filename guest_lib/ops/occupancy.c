@@ -78,9 +78,7 @@ CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
     struct weir_guest_function *function = weir_function_get(func);
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
     return numBlocks ? blocks_per_sm(function, blockSize, dynamicSMemSize, flags, numBlocks)
                      : CUDA_ERROR_INVALID_VALUE;
 }
@@ -91,12 +89,8 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
 {
     struct weir_guest_function *function = weir_function_get(func);
     uint64_t value;
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!dynamicSmemSize) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!dynamicSmemSize, CUDA_ERROR_INVALID_VALUE);
     uint64_t question =
         question_of(function, SHARED_BYTES, (uint32_t)numBlocks, (uint32_t)blockSize, 0);
     if (recall(question, &value)) {
@@ -122,12 +116,8 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     struct weir_guest_function *function = weir_function_get(func);
     struct weir_guest_ctx *ctx;
     int limit;
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!minGridSize || !blockSize) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!minGridSize || !blockSize, CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_ctx_current(&ctx);
     if (result == CUDA_SUCCESS) {
         result =
@@ -169,12 +159,8 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
     struct weir_guest_function *function = weir_function_get(func);
     CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!ret_value || !config) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!ret_value || !config, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count));
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++) { /* events do not change the answer */

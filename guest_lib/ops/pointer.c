@@ -113,9 +113,7 @@ CUresult weir_guest_cuPointerGetAttribute(void *data, CUpointer_attribute attrib
                                           CUdeviceptr ptr)
 {
     struct weir_mem mem;
-    if (!data || !weir_mem_find(ptr, &mem)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!data || !weir_mem_find(ptr, &mem), CUDA_ERROR_INVALID_VALUE);
     struct value value = value_of(&mem, attribute, ptr);
     memcpy(data, &value.bits, value.bytes);
     return value.bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -125,15 +123,11 @@ CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
                                            CUpointer_attribute *attributes, void **data,
                                            CUdeviceptr ptr)
 {
-    if (!attributes || !data || !numAttributes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!attributes || !data || !numAttributes, CUDA_ERROR_INVALID_VALUE);
     struct weir_mem mem;
     bool known = weir_mem_find(ptr, &mem);
     for (unsigned int i = 0; i < numAttributes; i++) {
-        if (!data[i]) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!data[i], CUDA_ERROR_INVALID_VALUE);
         struct value value = known ? value_of(&mem, attributes[i], ptr) : no_value;
         if (value.bytes == 0) {
             /* For unknown memory, driver 580 returns the address itself as host pointer. */
@@ -148,9 +142,7 @@ CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
 CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                           CUdeviceptr ptr)
 {
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUDA_ERROR_INVALID_VALUE);
     uint32_t on;
     memcpy(&on, value, sizeof on);
     return weir_mem_set_sync(ptr, on != 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -258,9 +250,7 @@ CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
                                             CUmem_range_attribute *attributes, size_t numAttributes,
                                             CUdeviceptr devPtr, size_t count)
 {
-    if (!data || !dataSizes || !attributes || !numAttributes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!data || !dataSizes || !attributes || !numAttributes, CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++) {
         result =

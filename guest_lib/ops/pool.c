@@ -60,9 +60,7 @@ uint64_t weir_pool_handle(const struct weir_pool *pool)
 static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **ret_pool)
 {
     struct weir_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!pool, CUDA_ERROR_OUT_OF_MEMORY);
     pool->device = device;
     pool->is_default = is_default;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
@@ -88,9 +86,7 @@ static CUresult default_pool_locked(CUdevice device, struct weir_pool **ret_pool
 
 static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool **ret_pool)
 {
-    if (!weir_guest_device_get(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!weir_guest_device_get(device), CUDA_ERROR_INVALID_DEVICE);
     WEIR_GUEST_LOCKED(&pools.lock);
     CUresult result = CUDA_SUCCESS;
     if (!want_default && pools.current[device]) {
@@ -275,9 +271,7 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
 {
     struct weir_guest_stream *stream;
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
-    if (!dptr || !bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!dptr || !bytes, CUDA_ERROR_INVALID_VALUE);
     CUresult result;
     if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &result)) {
         return result;
@@ -349,9 +343,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         WEIR_TRY(weir_guest_stream_wait(&point));
         return weir_pool_free_import(dptr);
     }
-    if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem), CUDA_ERROR_INVALID_VALUE);
     if (mem.pool) {
         return free_later(&mem, stream);
     }
@@ -379,18 +371,15 @@ static void enter_pool(struct weir_pool *pool)
 
 CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-    if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED,
+                 CUDA_ERROR_INVALID_VALUE);
     bool shared = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
                   weir_guest.channel.passes_fds;
     if ((poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE && !shared) ||
         poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (!weir_guest_device_get(poolProps->location.id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!weir_guest_device_get(poolProps->location.id), CUDA_ERROR_INVALID_DEVICE);
     struct weir_pool *made;
     WEIR_TRY(new_pool(poolProps->location.id, false, &made));
     made->exportable = shared;
@@ -434,9 +423,8 @@ CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 {
     struct weir_pool *found;
     WEIR_TRY(get_pool(pool, &found));
-    if (!weir_guest_device_get(device) || found->device != device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!weir_guest_device_get(device) || found->device != device,
+                 CUDA_ERROR_INVALID_DEVICE);
     WEIR_GUEST_LOCKED(&pools.lock);
     pools.current[device] = found;
     return CUDA_SUCCESS;
@@ -445,9 +433,7 @@ CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *ret_pool)
 {
     struct weir_pool *pool;
-    if (!ret_pool) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_pool, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(device_pool(device, want_default, &pool));
     *ret_pool = handle_of(pool);
     return CUDA_SUCCESS;
@@ -456,9 +442,7 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
 /* Accept pools of a device only: host and managed pools are not supported. */
 static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
 {
-    if (!location) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!location, CUDA_ERROR_INVALID_VALUE);
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
@@ -509,9 +493,8 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
 {
     uint8_t name[NAME_BYTES];
     struct weir_pool *made;
-    if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_import_pool((int)(intptr_t)handle, name));
     WEIR_TRY(new_pool(0, false, &made));
     made->imported = true;
@@ -544,9 +527,8 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
     struct weir_op_ipc_open_in in;
     struct weir_op_ipc_open_out out;
     CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS || !ptr_out || !shareData || !found->imported) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || !ptr_out || !shareData || !found->imported,
+                 CUDA_ERROR_INVALID_VALUE);
     memcpy(in.handle, shareData->reserved, sizeof in.handle);
     WEIR_TRY(weir_call_ipc_open(weir_guest_channel(), &in, &out));
     const struct weir_mem mem = {.base = out.base,
@@ -569,9 +551,8 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
 CUresult weir_pool_free_import(uint64_t address)
 {
     struct weir_mem mem;
-    if (!weir_mem_remove(address, 1u << WEIR_MEM_IMPORTED, &mem)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_mem_remove(address, 1u << WEIR_MEM_IMPORTED, &mem),
+                 CUDA_ERROR_INVALID_VALUE);
     const struct weir_op_ipc_close_in in = {.reference = (uintptr_t)mem.owner};
     return weir_call_ipc_close(weir_guest_channel(), &in, NULL);
 }
@@ -607,9 +588,7 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
 {
     struct weir_pool *found;
     CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS || !value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || !value, CUDA_ERROR_INVALID_VALUE);
     harvest(found, found->release_threshold);
     WEIR_GUEST_LOCKED(&found->lock);
     uint64_t *counter = counter_locked(found, attr);
@@ -643,9 +622,7 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
 {
     struct weir_pool *found;
     CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS || !value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || !value, CUDA_ERROR_INVALID_VALUE);
     WEIR_GUEST_LOCKED(&found->lock);
     if (is_reuse(attr)) {
         memcpy(&found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES], value,
@@ -662,9 +639,7 @@ CUresult weir_guest_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc 
 {
     struct weir_pool *found;
     CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS || (count && !map)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || (count && !map), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             !weir_guest_device_get(map[i].location.id)) {
@@ -691,9 +666,7 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
 {
     struct weir_pool *found;
     CUresult result = get_pool(memPool, &found);
-    if (result != CUDA_SUCCESS || !flags || !location) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || !flags || !location, CUDA_ERROR_INVALID_VALUE);
     bool device =
         location->type == CU_MEM_LOCATION_TYPE_DEVICE && weir_guest_device_get(location->id);
     bool in = device && (location->id == found->device ||

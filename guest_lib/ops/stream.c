@@ -16,9 +16,8 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
 {
     struct weir_guest_ctx *ctx;
     WEIR_TRY(weir_ctx_current(&ctx));
-    if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING,
+                 CUDA_ERROR_INVALID_VALUE);
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     priority = priority > device->priority_least ? device->priority_least : priority;
     priority = priority < device->priority_greatest ? device->priority_greatest : priority;
@@ -47,9 +46,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     struct weir_guest_event *event;
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     WEIR_TRY(weir_event_get(hEvent, &event));
-    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     bool capturing = weir_guest_capturing();
     bool shared = weir_event_is_shared(event);
     if (!capturing && weir_event_is_known_done(event)) {
@@ -126,9 +123,7 @@ static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
 CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                           CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
-    if (!paramArray || !count || count > 256 || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!paramArray || !count || count > 256 || flags, CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_SUCCESS;
     for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = one_mem_op(stream, &paramArray[i]);
@@ -180,13 +175,9 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
 {
     struct weir_guest_stream *stream;
     WEIR_TRY(weir_guest_stream_get(hStream, &stream));
-    if (!callback || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!callback || flags, CUDA_ERROR_INVALID_VALUE);
     struct stream_callback *call = malloc(sizeof *call);
-    if (!call) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
     *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
     CUresult result = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) {

@@ -114,9 +114,7 @@ CUresult weir_guest_cuTensorMapEncodeTiled(
     struct weir_op_tensor_map_in in;
     WEIR_TRY(begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress, globalDim,
                    globalStrides, elementStrides));
-    if (!boxDim) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!boxDim, CUDA_ERROR_INVALID_VALUE);
     memcpy(in.box, boxDim, tensorRank * sizeof(*boxDim));
     return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
 }
@@ -167,9 +165,7 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
 CUresult weir_guest_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
     struct weir_op_tensor_map_in in;
-    if (!tensorMap) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!tensorMap, CUDA_ERROR_INVALID_VALUE);
     memset(&in, 0, sizeof(in));
     in.kind = WEIR_TENSOR_MAP_ADDRESS;
     in.address = (uintptr_t)globalAddress;

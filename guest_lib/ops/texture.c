@@ -112,9 +112,7 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
                                       const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
     struct weir_guest_ctx *ctx;
-    if (!pTexObject || !pResDesc || !pTexDesc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pTexObject || !pResDesc || !pTexDesc, CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_ctx_current(&ctx);
     struct weir_op_texture_create_in in = {.desc = *pTexDesc, .has_view = pResViewDesc != NULL};
     if (result == CUDA_SUCCESS) {
@@ -125,9 +123,7 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
         return result;
     }
     struct weir_guest_texture *object = calloc(1, sizeof(*object));
-    if (!object) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!object, CUDA_ERROR_OUT_OF_MEMORY);
     object->resource = *pResDesc;
     object->texture = *pTexDesc;
     if (pResViewDesc) {
@@ -148,9 +144,7 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
 
 CUresult weir_guest_cuTexObjectDestroy(CUtexObject texObject)
 {
-    if (!leave(texObject, false)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!leave(texObject, false), CUDA_ERROR_INVALID_VALUE);
     const struct weir_op_texture_destroy_in in = {.object = texObject};
     return weir_call_texture_destroy(weir_guest_channel(), &in, NULL);
 }
@@ -159,14 +153,11 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
                                        const CUDA_RESOURCE_DESC *pResDesc)
 {
     struct weir_guest_ctx *ctx;
-    if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_guest_texture *object = calloc(1, sizeof(*object));
-    if (!object) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!object, CUDA_ERROR_OUT_OF_MEMORY);
     const struct weir_op_surface_create_in in = {.c = ctx->handle,
                                                  .a = (uintptr_t)pResDesc->res.array.hArray};
     struct weir_op_surface_create_out out;
@@ -185,9 +176,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
 
 CUresult weir_guest_cuSurfObjectDestroy(CUsurfObject surfObject)
 {
-    if (!leave(surfObject, true)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!leave(surfObject, true), CUDA_ERROR_INVALID_VALUE);
     const struct weir_op_surface_destroy_in in = {.object = surfObject};
     return weir_call_surface_destroy(weir_guest_channel(), &in, NULL);
 }

@@ -14,18 +14,15 @@ static CUresult check_host_place(const CUmemAllocationProp *prop)
     bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST
                     ? !prop->requestedHandleTypes
                     : weir_advice_is_node(prop->location.id);
-    if (!good) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!good, CUDA_ERROR_INVALID_VALUE);
     return weir_guest.channel.passes_fds ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static CUresult check_place(const CUmemAllocationProp *prop)
 {
     bool host = weir_guest_vmm_is_host_place(&prop->location);
-    if (!host && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE; /* also HOST_NUMA_CURRENT, as natively */
-    }
+    WEIR_FAIL_IF(!host && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE,
+                 CUDA_ERROR_INVALID_VALUE); /* also HOST_NUMA_CURRENT, as natively */
     weir_guest_vmm_name(host);
     if (host) {
         return check_host_place(prop);
@@ -37,9 +34,7 @@ static CUresult check_handle_types(unsigned int types)
 {
     unsigned int known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_WIN32 |
                          CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC;
-    if (types & ~known) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(types & ~known, CUDA_ERROR_INVALID_VALUE);
     /* Accept descriptors in a remote session, too: programs that never export name them. Only
      * exporting is refused. */
     bool carried = !(types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -48,9 +43,7 @@ static CUresult check_handle_types(unsigned int types)
 
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
-    if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
     CUresult result = check_place(prop);
     result = result == CUDA_SUCCESS ? check_handle_types((unsigned int)prop->requestedHandleTypes)
                                     : result;
@@ -104,9 +97,8 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
 CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                                 const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    if (!handle || !size || !weir_guest_vmm_aligned(size) || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!handle || !size || !weir_guest_vmm_aligned(size) || flags,
+                 CUDA_ERROR_INVALID_VALUE);
     uint64_t made;
     WEIR_TRY(check_prop(prop));
     WEIR_TRY(weir_guest_vmm_create(size, prop, &made));
@@ -119,12 +111,9 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
 static CUresult check_access(const CUmemAccessDesc *desc)
 {
     bool here = weir_guest_vmm_is_host_place(&desc->location);
-    if (!here && desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!here && !weir_guest_device_get(desc->location.id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!here && desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE,
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!here && !weir_guest_device_get(desc->location.id), CUDA_ERROR_INVALID_DEVICE);
     return desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                    desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
                    desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -155,19 +144,14 @@ CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocatio
                                    CUdeviceptr ptr)
 {
     struct weir_mem mem;
-    if (!flags || !location || !weir_mem_find(ptr, &mem) || mem.kind != WEIR_MEM_MAPPED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!flags || !location || !weir_mem_find(ptr, &mem) || mem.kind != WEIR_MEM_MAPPED,
+                 CUDA_ERROR_INVALID_VALUE);
     if (mem.on_host && weir_guest_vmm_is_host_place(location)) {
         *flags = mem.flags_here;
         return CUDA_SUCCESS;
     }
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(location->id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_guest_device_get(location->id), CUDA_ERROR_INVALID_DEVICE);
     *flags =
         weir_guest_vmm_reachable(&mem, location->id) ? mem.flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
@@ -195,14 +179,11 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
                                                  unsigned long long flags)
 {
     struct weir_guest_vmm_handle facts;
-    if (!shareableHandle || flags || !weir_guest_vmm_get(handle, &facts)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!shareableHandle || flags || !weir_guest_vmm_get(handle, &facts),
+                 CUDA_ERROR_INVALID_VALUE);
     int fd;
     WEIR_TRY(check_export_type(handleType));
-    if (!(facts.prop.requestedHandleTypes & handleType)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!(facts.prop.requestedHandleTypes & handleType), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_guest_vmm_export(handle, &fd));
     memcpy(shareableHandle, &fd, sizeof fd);
     return CUDA_SUCCESS;
@@ -213,9 +194,7 @@ CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
                                                    CUmemAllocationHandleType shHandleType)
 {
     uint64_t made;
-    if (!handle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!handle, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(check_export_type(shHandleType));
     WEIR_TRY(weir_guest_vmm_import((int)(intptr_t)osHandle, &made));
     *handle = made;

@@ -652,9 +652,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     struct weir_arena arena;
     bool named = false; /* tenant = [] means none; without the key there is one tenant */
 
-    if (!config) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!config, WEIR_ERR_NO_MEMORY);
     weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + bytes * WEIR_TOML_ARENA_PER_BYTE);
     host_default(config);
     enum weir_status status = weir_toml_parse(text, bytes, &arena, &root, ret_diag);

@@ -39,15 +39,12 @@ enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amo
         rest++;
     }
     if (strcmp(rest, "%") == 0) {
-        if (value < 1 || value > 100) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(value < 1 || value > 100, WEIR_ERR_INVALID);
         *ret_amount = (struct weir_amount){.pct = (uint32_t)value};
         return WEIR_OK;
     }
-    if (!unit_of(rest, &factor) || value * factor < 1 || value * factor > 0x1p60) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!unit_of(rest, &factor) || value * factor < 1 || value * factor > 0x1p60,
+                 WEIR_ERR_INVALID);
     *ret_amount = (struct weir_amount){.bytes = (uint64_t)(value * factor)};
     return WEIR_OK;
 }
@@ -56,9 +53,7 @@ enum weir_status weir_amounts_get(const char *list, uint32_t device, struct weir
 {
     char one[32];
 
-    if (*list == 0) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(*list == 0, WEIR_ERR_NOT_FOUND);
     for (; device != 0 && strchr(list, ','); device--) {
         list = strchr(list, ',') + 1;
     }
@@ -144,9 +139,7 @@ enum weir_status weir_devices_parse(const char *text, char *ret_list)
             memcpy(ret_list, list, at + 1);
             return WEIR_OK;
         }
-        if (*text++ != ',') {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(*text++ != ',', WEIR_ERR_INVALID);
     }
 }
 
@@ -207,9 +200,7 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
         return WEIR_OK;
     }
     const struct passwd *known = getpwnam(text);
-    if (!known) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!known, WEIR_ERR_NOT_FOUND);
     *ret_uid = known->pw_uid;
     return WEIR_OK;
 }

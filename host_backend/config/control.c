@@ -88,13 +88,9 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
                      run_dir ? run_dir : weir_control_default_run_dir(), name);
 
-    if (n < 0 || (size_t)n >= sizeof address.sun_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof address.sun_path, WEIR_ERR_TOO_BIG);
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* limits connect(), too */
     /* Connect to a host that is being restarted: only new.sock stays during a restart. */
     for (int ms = 0; connect(fd, (struct sockaddr *)&address, sizeof address) != 0;
@@ -190,13 +186,9 @@ static enum weir_status join(const char *const *words, size_t n_words, size_t at
 {
     for (size_t i = 0; i < n_words; i++) {
         for (const char *c = words[i]; *c != 0; c++) {
-            if ((unsigned char)*c < ' ' || *c == 0x7f) {
-                return WEIR_ERR_INVALID;
-            }
+            WEIR_FAIL_IF((unsigned char)*c < ' ' || *c == 0x7f, WEIR_ERR_INVALID);
         }
-        if (at + strlen(words[i]) + 3 > REQUEST_BYTES) {
-            return WEIR_ERR_TOO_BIG;
-        }
+        WEIR_FAIL_IF(at + strlen(words[i]) + 3 > REQUEST_BYTES, WEIR_ERR_TOO_BIG);
         at += (size_t)sprintf(request + at, "%s%s", at == 0 ? "" : "\t", words[i]);
     }
     strcpy(request + at, "\n");
@@ -308,9 +300,7 @@ enum weir_status weir_control_new(const char *run_dir, const char *container, pi
     int n = !container ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
                        : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
                                   (int)getpid(), (int)pid, container);
-    if (n < 0 || (size_t)n >= sizeof request) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof request, WEIR_ERR_TOO_BIG);
     enum weir_status status = join(words, n_words, (size_t)n, request);
     if (status == WEIR_ERR_INVALID) {
         snprintf(ret_share->why, sizeof ret_share->why, "a setting has control characters");

@@ -151,17 +151,14 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
 
     for (size_t i = 0; i < n_words; i++) {
         asks |= strncmp(words[i], "memory=", strlen("memory=")) == 0;
-        if (take(words[i], &wanted, ret_diag) != WEIR_OK) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(take(words[i], &wanted, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
     }
     const char *excess = find_excess(&wanted, &demand->most);
     if (excess) {
         return refuse(excess, &wanted, &demand->most, ret_diag);
     }
-    if (asks && !weir_setting_fits(memory, &wanted, device_bytes, ret_diag)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(asks && !weir_setting_fits(memory, &wanted, device_bytes, ret_diag),
+                 WEIR_ERR_INVALID);
     if (!weir_setting_fits(memory, &wanted, device_bytes, &ignored)) {
         wanted.memory = (struct weir_amount){0};
     }

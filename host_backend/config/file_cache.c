@@ -280,9 +280,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
         return WEIR_ERR_INVALID;
     }
     uint8_t *bytes = malloc(header.bytes + 1);
-    if (!bytes) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!bytes, WEIR_ERR_NO_MEMORY);
     if (!read_all(fd, bytes, header.bytes)) {
         free(bytes);
         return WEIR_ERR_INVALID;
@@ -304,9 +302,7 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
     int dir, fd;
     enum weir_status status = WEIR_ERR_NOT_FOUND;
 
-    if (cache->dir[0] == 0) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(cache->dir[0] == 0, WEIR_ERR_NOT_FOUND);
     file_name(cache, key, name);
     dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* O_NONBLOCK: another worker may have put a pipe there, and opening it would wait. */
@@ -430,9 +426,7 @@ static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
     snprintf(temporary, sizeof temporary, "tmp.%ld.%lx", (long)getpid(), (long)gettid());
     int fd = openat(dir, temporary,
                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     file_name(cache, &header->key, name);
     bool good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
     good = close(fd) == 0 && good && renameat(dir, temporary, dir, name) == 0;
@@ -447,18 +441,13 @@ enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct
 {
     struct file_header header = {.version = FILE_VERSION, .key = *key, .bytes = n_bytes};
 
-    if (cache->dir[0] == 0) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
-    if (n_bytes > FILE_MAX_BYTES || sizeof header + n_bytes > cache->limit_bytes) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(cache->dir[0] == 0, WEIR_ERR_UNSUPPORTED);
+    WEIR_FAIL_IF(n_bytes > FILE_MAX_BYTES || sizeof header + n_bytes > cache->limit_bytes,
+                 WEIR_ERR_TOO_BIG);
     memcpy(header.magic, FILE_MAGIC, sizeof header.magic);
     header.hash = weir_hash_of(bytes, n_bytes);
     int dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(dir < 0, WEIR_ERR_IO);
     pthread_mutex_lock(&cache->lock);
     enum weir_status status = write_locked(cache, dir, &header, bytes);
     pthread_mutex_unlock(&cache->lock);

@@ -10,13 +10,9 @@ enum weir_status weir_shared_page_map(int fd, size_t bytes, void **ret_page)
 {
     struct stat info;
 
-    if (fstat(fd, &info) != 0 || info.st_size < (off_t)bytes) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(fstat(fd, &info) != 0 || info.st_size < (off_t)bytes, WEIR_ERR_INVALID);
     void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(page == MAP_FAILED, WEIR_ERR_NO_MEMORY);
     *ret_page = page;
     return WEIR_OK;
 }

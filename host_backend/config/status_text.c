@@ -370,22 +370,16 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     char row[32];
     size_t k = 0;
 
-    if (strncmp(line, start, sizeof start - 1) != 0) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(strncmp(line, start, sizeof start - 1) != 0, WEIR_ERR_PEER);
     line += sizeof start - 1;
-    if (!read_string(&line, row, sizeof row)) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(!read_string(&line, row, sizeof row), WEIR_ERR_PEER);
     while (k < N_ROWS &&
            (strcmp(row, rows[k].name) != 0 || (rows[k].counted != 0 && report->n_counted == 0))) {
         k++;
     }
     if (k < N_ROWS) {
         object = make_object(report, k);
-        if (!object) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!object, WEIR_ERR_NO_MEMORY);
     } else {
         *ret_end = strcmp(row, "end") == 0;
     }

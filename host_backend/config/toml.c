@@ -583,9 +583,7 @@ enum weir_status weir_toml_parse(const char *text, size_t bytes, struct weir_are
     char *copy = weir_arena_strndup(arena, text, bytes);
     struct weir_toml_value *root = weir_arena_alloc(arena, sizeof *root);
 
-    if (!copy || !root) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy || !root, WEIR_ERR_NO_MEMORY);
     struct weir_toml_reader r = {.at = copy,
                                  .end = copy + bytes,
                                  .line_start = copy,

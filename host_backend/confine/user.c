@@ -68,19 +68,13 @@ enum weir_status weir_confine_user_find(const char *wanted, struct weir_confine_
 
     if (*wanted != 0) {
         entry = entry_of(wanted);
-        if (!entry) {
-            return WEIR_ERR_NOT_FOUND;
-        }
+        WEIR_FAIL_IF(!entry, WEIR_ERR_NOT_FOUND);
     } else if (geteuid() == 0) {
         entry = getpwnam(WEIR_CONFINE_USER);
     }
     if (entry && entry->pw_uid != geteuid()) {
-        if (geteuid() != 0) {
-            return WEIR_ERR_DENIED;
-        }
-        if (!fill(&user, entry)) {
-            return WEIR_ERR_TOO_BIG;
-        }
+        WEIR_FAIL_IF(geteuid() != 0, WEIR_ERR_DENIED);
+        WEIR_FAIL_IF(!fill(&user, entry), WEIR_ERR_TOO_BIG);
     }
     *ret_user = user;
     return WEIR_OK;

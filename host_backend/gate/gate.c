@@ -49,9 +49,7 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, c
 {
     struct weir_gate_queue *q = calloc(1, sizeof *q);
 
-    if (!q) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!q, WEIR_ERR_NO_MEMORY);
     q->gate = gate;
     q->member = &gate->members[slot];
     q->ops = ops;
@@ -189,9 +187,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                         .blocks_per_sm = work->blocks_per_sm};
     struct weir_gate_item *item = take_item_locked(q);
 
-    if (!item) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!item, WEIR_ERR_NO_MEMORY);
     item->sure =
         copies || work->key == 0 || weir_predict_is_sure(gate->predict, work->class, work->key);
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
@@ -317,17 +313,13 @@ static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate
     weir_gate_predict(q->gate, work, pass);
     if (weir_gate_is_blind(q, work->hint)) {
         q->ops->mark_all(q->session, q);
-        if (!weir_gate_see(q, work, pass)) {
-            return WEIR_ERR_CLOSED;
-        }
+        WEIR_FAIL_IF(!weir_gate_see(q, work, pass), WEIR_ERR_CLOSED);
     }
     if (weir_gate_below(q, pass->ns) && weir_gate_may_pass(q)) {
         return WEIR_OK;
     }
     q->ops->mark_all(q->session, q);
-    if (!weir_gate_wait_below(q, pass->ns)) {
-        return WEIR_ERR_CLOSED;
-    }
+    WEIR_FAIL_IF(!weir_gate_wait_below(q, pass->ns), WEIR_ERR_CLOSED);
     return weir_gate_may_pass(q) ? WEIR_OK : WEIR_ERR_AGAIN;
 }
 

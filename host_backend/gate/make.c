@@ -58,9 +58,7 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
     struct weir_gate *gate = calloc(1, sizeof *gate);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (!gate) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!gate, WEIR_ERR_NO_MEMORY);
     gate->ops = params->ops;
     gate->user = params->user;
     gate->spin_page = params->spin;

@@ -27,9 +27,7 @@ enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
     void *page;
 
     *ret_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*ret_bell < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(*ret_bell < 0, WEIR_ERR_IO);
     enum weir_status status =
         weir_shared_page_create("weir-gate-port", sizeof *port, ret_fd, &page);
     if (status != WEIR_OK) {

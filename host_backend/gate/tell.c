@@ -33,9 +33,7 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q,
                                          struct weir_gate_item *item, weir_gate_name *ret_name)
 {
     *ret_name = q->client ? weir_gate_client_name(q->client, item) : 0;
-    if (*ret_name == 0) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(*ret_name == 0, WEIR_ERR_NO_MEMORY);
     request->kind = WEIR_GATE_REQUEST_ARRIVE;
     request->queue = q->slot;
     if (item) {

@@ -34,9 +34,7 @@ enum weir_status weir_host_loop_create(size_t watches_max, struct weir_host_loop
 {
     struct weir_host_loop *loop = calloc(1, sizeof *loop);
 
-    if (!loop) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!loop, WEIR_ERR_NO_MEMORY);
     loop->fds = calloc(watches_max, sizeof *loop->fds);
     loop->sources = calloc(watches_max, sizeof *loop->sources);
     loop->max = watches_max;
@@ -112,9 +110,7 @@ enum weir_status weir_host_loop_turn(struct weir_host_loop *loop, uint64_t *ret_
 
     (void)look(0); /* what came before is no part of poll()'s wait */
     int n = poll(loop->fds, loop->n, wait_ms);
-    if (n < 0 && errno != EINTR) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(n < 0 && errno != EINTR, WEIR_ERR_IO);
     *ret_woken_ns = look((uint64_t)wait_ms * WEIR_NS_PER_MS);
     for (size_t i = 0; n > 0 && i < loop->n; i++) {
         if (loop->fds[i].revents != 0) {

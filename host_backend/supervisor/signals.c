@@ -27,9 +27,7 @@ enum weir_status weir_sup_signals_open(struct weir_supervisor *sup)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(sigprocmask(SIG_BLOCK, &set, NULL) != 0, WEIR_ERR_IO);
     sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }

@@ -115,9 +115,8 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
     CUresult result;
     uint32_t idle;
 
-    if (waits_for_own_work(op) && !weir_awaited_settle(s)) {
-        return CUDA_ERROR_UNKNOWN; /* the session is ending, so nobody reads the error */
-    }
+    WEIR_FAIL_IF(waits_for_own_work(op) && !weir_awaited_settle(s),
+                 CUDA_ERROR_UNKNOWN); /* the session is ending, so nobody reads the error */
     if (compiles(op)) {
         return weir_host_table[op](s, in, out);
     }

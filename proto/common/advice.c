@@ -1,5 +1,7 @@
 #include "proto/common/advice.h"
 
+#include "base/status.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,9 +60,7 @@ static CUresult check_node(CUmemLocation *at)
 CUresult weir_advice_check(CUmem_advise advice, CUmemLocation *at, bool exists)
 {
     bool nodes = advice == WEIR_ADVICE_PREFETCH || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
-    if ((unsigned int)advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((unsigned int)advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY, CUDA_ERROR_INVALID_VALUE);
     if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY ||
         advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
         memset(at, 0, sizeof *at);
@@ -196,9 +196,7 @@ static struct said ask(const struct weir_advice *list, const struct weir_advice_
 
 static CUresult accessed_by(uint32_t bits, void *data, size_t bytes)
 {
-    if (bytes == 0 || bytes % 4 != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes % 4 != 0, CUDA_ERROR_INVALID_VALUE);
     for (size_t at = 0; at < bytes; at += 4) {
         int32_t device = bits ? __builtin_ctz(bits) - 1 : CU_DEVICE_INVALID;
         memcpy((char *)data + at, &device, sizeof device);

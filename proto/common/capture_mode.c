@@ -1,12 +1,13 @@
 #include "proto/common/capture_mode.h"
 
+#include "base/status.h"
+
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 CUresult weir_capture_mode_exchange(CUstreamCaptureMode *mode)
 {
-    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED,
+                 CUDA_ERROR_INVALID_VALUE);
     CUstreamCaptureMode old = thread_mode;
     thread_mode = *mode;
     *mode = old;

@@ -1,5 +1,6 @@
 #include "proto/common/coredump.h"
 
+#include "base/status.h"
 #include "base/thread.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,15 +54,11 @@ static void fill_default(struct weir_coredump *settings)
 static CUresult set_locked(struct weir_coredump *settings, CUcoredumpSettings attrib,
                            const void *value, const size_t *size)
 {
-    if (!value || !size || !is_known(attrib)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value || !size || !is_known(attrib), CUDA_ERROR_INVALID_VALUE);
     if (is_name(attrib)) {
         char *name = settings->names[attrib == CU_COREDUMP_PIPE];
         size_t n = strnlen(value, *size);
-        if (n >= NAME_BYTES) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(n >= NAME_BYTES, CUDA_ERROR_INVALID_VALUE);
         memcpy(name, value, n);
         name[n] = '\0';
     } else if (*size < bytes_of(attrib)) {
@@ -91,9 +88,7 @@ static CUresult get_locked(const struct weir_coredump *own, CUcoredumpSettings a
 {
     const struct weir_coredump *settings = own;
     struct weir_coredump fresh;
-    if (!size || !is_known(attrib)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!size || !is_known(attrib), CUDA_ERROR_INVALID_VALUE);
     if (!own || !(own->set >> attrib & 1)) {
         settings = &everywhere;
     }
@@ -111,9 +106,7 @@ static CUresult get_locked(const struct weir_coredump *own, CUcoredumpSettings a
     }
     size_t room = *size;
     *size = bytes;
-    if (value && room < bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(value && room < bytes, CUDA_ERROR_INVALID_VALUE);
     if (value) {
         memcpy(value, from, bytes);
     }

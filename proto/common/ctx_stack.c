@@ -5,9 +5,7 @@ __thread struct weir_ctx_stack weir_ctx_stack_tls;
 enum weir_status weir_ctx_stack_push(CUcontext context)
 {
     struct weir_ctx_stack *stack = &weir_ctx_stack_tls;
-    if (stack->depth == WEIR_CTX_STACK_DEPTH) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(stack->depth == WEIR_CTX_STACK_DEPTH, WEIR_ERR_QUOTA);
     stack->contexts[stack->depth++] = context;
     return WEIR_OK;
 }
@@ -15,9 +13,7 @@ enum weir_status weir_ctx_stack_push(CUcontext context)
 enum weir_status weir_ctx_stack_pop(CUcontext *ret_context)
 {
     struct weir_ctx_stack *stack = &weir_ctx_stack_tls;
-    if (!stack->depth) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!stack->depth, WEIR_ERR_NOT_FOUND);
     stack->depth--;
     if (ret_context) {
         *ret_context = stack->contexts[stack->depth];

@@ -68,9 +68,7 @@ static struct weir_ctx_storage_slot *free_slot_locked(struct weir_ctx_storage *s
 enum weir_status weir_ctx_storage_put(struct weir_ctx_storage *storage, void *key, void *value,
                                       weir_ctx_storage_fn destructor)
 {
-    if (!key) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!key, WEIR_ERR_INVALID);
     enum weir_status status = WEIR_OK;
     WEIR_LOCKED(&storage->lock);
     struct weir_ctx_storage_slot *slot = find(storage, key);
@@ -91,9 +89,7 @@ enum weir_status weir_ctx_storage_put(struct weir_ctx_storage *storage, void *ke
 enum weir_status weir_ctx_storage_get(struct weir_ctx_storage *storage, void *key, void **ret_value)
 {
     struct weir_ctx_storage_slot *slot = key ? find(storage, key) : NULL;
-    if (!slot) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!slot, WEIR_ERR_NOT_FOUND);
     *ret_value = __atomic_load_n(&slot->value, __ATOMIC_RELAXED);
     return WEIR_OK;
 }

@@ -47,9 +47,7 @@ static CUresult succeed(void)
 
 static CUresult cudart_primary_context(CUcontext *ret_context, CUdevice device)
 {
-    if (!front->initialized()) {
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
+    WEIR_FAIL_IF(!front->initialized(), CUDA_ERROR_NOT_INITIALIZED);
     return front->primary_context(device, ret_context);
 }
 
@@ -144,9 +142,7 @@ static CUresult tls_current_context(void **ret_context)
 static CUresult storage_of(CUcontext context, struct weir_ctx_storage **ret_storage,
                            CUcontext *ret_context)
 {
-    if (!front->initialized()) {
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
+    WEIR_FAIL_IF(!front->initialized(), CUDA_ERROR_NOT_INITIALIZED);
     if (!context || context == (CUcontext)-1) {
         context = front->current_context();
     }
@@ -161,9 +157,7 @@ static CUresult storage_put(CUcontext context, void *key, void *value,
     struct weir_ctx_storage *storage;
     WEIR_TRY(storage_of(context, &storage, &context));
     enum weir_status status = weir_ctx_storage_put(storage, key, value, destructor);
-    if (status == WEIR_ERR_NO_MEMORY) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(status == WEIR_ERR_NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -212,18 +206,14 @@ static CUresult tools_context_id(CUcontext context, uint64_t *ret_id)
 static CUresult tools_stream_token(CUcontext context, CUstream stream, void **ret_token)
 {
     *ret_token = NULL;
-    if (!context && !stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!context && !stream, CUDA_ERROR_INVALID_HANDLE);
     *ret_token = stream ? (void *)stream : (void *)CU_STREAM_LEGACY;
     return CUDA_SUCCESS;
 }
 
 static CUresult tools_stream_number(CUcontext context, void *token, uint64_t *ret_number)
 {
-    if (!token || !ret_number) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!token || !ret_number, CUDA_ERROR_INVALID_VALUE);
     *ret_number = 0;
     unsigned long long id;
     WEIR_TRY(front->stream_id(context, (CUstream)token, &id));
@@ -407,9 +397,7 @@ static void *sm90_table[SM90_SLOTS] = {SIZE(SM90_SLOTS)};
 
 static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t ret_hash[2])
 {
-    if (!front->initialized()) {
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
+    WEIR_FAIL_IF(!front->initialized(), CUDA_ERROR_NOT_INITIALIZED);
     if (version % 10 < 2) { /* libcudart first checks two fixed answers */
         ret_hash[0] = version % 10 == 0 ? 0x3341181C03CB675Cull : 0x1841181C03CB675Cull;
         ret_hash[1] = 0x8ED383AA1F4CD1E8ull;
@@ -522,9 +510,7 @@ static void log_refused(const CUuuid *id)
 CUresult weir_common_export_table(const void **ret_table, const CUuuid *id)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (!ret_table || !id) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_table || !id, CUDA_ERROR_INVALID_VALUE);
     pthread_once(&once, fill_tables);
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         if (memcmp(id->bytes, tables[i].id, sizeof(tables[i].id)) == 0) {

@@ -27,9 +27,7 @@ CUresult weir_procaddr_lookup(const char *name, int version, cuuint64_t flags,
                               enum weir_symbol *ret_symbol,
                               CUdriverProcAddressQueryResult *ret_status)
 {
-    if (!name || flags > FLAGS_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!name || flags > FLAGS_MAX, CUDA_ERROR_INVALID_VALUE);
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     unsigned first = find_base(name), end = first;
     bool has_variant = false;
@@ -55,9 +53,7 @@ CUresult weir_procaddr_lookup(const char *name, int version, cuuint64_t flags,
 CUresult weir_procaddr_get(const char *name, void **pfn, int version, cuuint64_t flags,
                            CUdriverProcAddressQueryResult *status)
 {
-    if (!pfn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pfn, CUDA_ERROR_INVALID_VALUE);
     enum weir_symbol symbol;
     WEIR_TRY(weir_procaddr_lookup(name, version, flags, &symbol, status));
     *pfn = symbol == WEIR_SYMBOL_NONE ? NULL : weir_symbol_address[symbol];
@@ -66,14 +62,10 @@ CUresult weir_procaddr_get(const char *name, void **pfn, int version, cuuint64_t
 
 CUresult weir_procaddr_get_v1(const char *name, void **pfn, int version, cuuint64_t flags)
 {
-    if (!pfn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pfn, CUDA_ERROR_INVALID_VALUE);
     enum weir_symbol symbol;
     WEIR_TRY(weir_procaddr_lookup(name, version, flags, &symbol, NULL));
-    if (symbol == WEIR_SYMBOL_NONE) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(symbol == WEIR_SYMBOL_NONE, CUDA_ERROR_NOT_FOUND);
     *pfn = weir_symbol_address[symbol];
     return CUDA_SUCCESS;
 }

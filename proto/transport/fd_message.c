@@ -49,9 +49,7 @@ uint64_t weir_socket_cookie(int socket_fd)
 static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
 {
     uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-    if (left_ns == 0) {
-        return WEIR_ERR_TIMED_OUT;
-    }
+    WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
     uint64_t left_ms = left_ns == WEIR_FOREVER ? 60000 : left_ns / WEIR_NS_PER_MS + 1;
     struct pollfd poll_fd = {.fd = fd, .events = events};
     int result = poll(&poll_fd, 1, left_ms > 60000 ? 60000 : (int)left_ms);

@@ -79,9 +79,7 @@ static void enable_device(const char *path)
 static enum weir_status map_bell(const char *path, struct weir_region *region)
 {
     char name[PATH_MAX];
-    if (!beside(path, "resource0", name)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!beside(path, "resource0", name), WEIR_ERR_INVALID);
     int fd = open(name, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
         return status_of_errno();
@@ -110,14 +108,11 @@ static uint64_t size_of_device(const struct statx *info)
 static enum weir_status map_control(struct weir_region *region)
 {
     struct statx info; /* seeking does not work in sysfs, and fstat() is newer than our glibc */
-    if (statx(region->fd, "", AT_EMPTY_PATH, STATX_SIZE | STATX_TYPE, &info) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(statx(region->fd, "", AT_EMPTY_PATH, STATX_SIZE | STATX_TYPE, &info) != 0,
+                 WEIR_ERR_IO);
     bool device = S_ISCHR(info.stx_mode);
     uint64_t size_bytes = device ? size_of_device(&info) : info.stx_size;
-    if (size_bytes < WEIR_REGION_MIN_BYTES) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(size_bytes < WEIR_REGION_MIN_BYTES, WEIR_ERR_PEER);
     region->id = device ? WEIR_TRANSPORT_DEVDAX : WEIR_TRANSPORT_IVSHMEM;
     void *control =
         mmap(NULL, WEIR_REGION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
@@ -270,9 +265,7 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
 {
     struct guest_end *end = calloc(1, sizeof *end);
     struct weir_transport *transport;
-    if (!end) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!end, WEIR_ERR_NO_MEMORY);
     *end = (struct guest_end){.region = *region,
                               .slot = weir_region_slot(region->control, slot),
                               .session = session,
@@ -329,9 +322,7 @@ enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_
                                    struct weir_transport **ret_transport)
 {
     struct host_end *end = malloc(sizeof *end);
-    if (!end) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!end, WEIR_ERR_NO_MEMORY);
     end->owner = *owner;
     struct weir_shm_params params = {
         .id = id,

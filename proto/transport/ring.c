@@ -34,21 +34,15 @@ void weir_ring_buffer_finish(struct weir_ring_buffer *buffer)
 
 enum weir_status weir_record_check_length(uint32_t len_bytes)
 {
-    if (len_bytes < sizeof(struct weir_record) || len_bytes % 8 != 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(len_bytes < sizeof(struct weir_record) || len_bytes % 8 != 0, WEIR_ERR_INVALID);
     return len_bytes <= WEIR_RECORD_MAX_BYTES ? WEIR_OK : WEIR_ERR_TOO_BIG;
 }
 
 enum weir_status weir_record_check_send(const struct weir_record *record, const void *bulk,
                                         size_t bulk_bytes)
 {
-    if (bulk_bytes > WEIR_BULK_MAX_BYTES) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    if (bulk_bytes > 0 && !bulk) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(bulk_bytes > WEIR_BULK_MAX_BYTES, WEIR_ERR_TOO_BIG);
+    WEIR_FAIL_IF(bulk_bytes > 0 && !bulk, WEIR_ERR_INVALID);
     return weir_record_check_length(record->len_bytes);
 }
 
@@ -85,9 +79,7 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
 {
     uint32_t len = record->len_bytes;
     WEIR_TRY(weir_record_check_length(len));
-    if (len > ring->size_bytes) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(len > ring->size_bytes, WEIR_ERR_TOO_BIG);
     uint32_t used = ring->own - ring->seen;
     if (ring->size_bytes - used < len) {
         ring->seen = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE); /* A2 */
@@ -97,9 +89,7 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
             ring->seen = ring->own - ring->size_bytes;
             return WEIR_ERR_PEER;
         }
-        if (ring->size_bytes - used < len) {
-            return WEIR_ERR_AGAIN;
-        }
+        WEIR_FAIL_IF(ring->size_bytes - used < len, WEIR_ERR_AGAIN);
     }
     copy_in(ring, ring->own, record, len);
     ring->own += len;
@@ -132,22 +122,15 @@ enum weir_status weir_ring_pop(struct weir_ring *ring, struct weir_ring_buffer *
     if (available == 0) {
         ring->seen = __atomic_load_n(&ring->control->tail, __ATOMIC_ACQUIRE); /* A1 */
         available = ring->seen - ring->own;
-        if (available == 0) {
-            return WEIR_ERR_AGAIN;
-        }
+        WEIR_FAIL_IF(available == 0, WEIR_ERR_AGAIN);
     }
-    if (available < sizeof(struct weir_record) || available > ring->size_bytes) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(available < sizeof(struct weir_record) || available > ring->size_bytes,
+                 WEIR_ERR_PEER);
     struct weir_record header;
     copy_out(ring, ring->own, &header, sizeof header);
     uint32_t len = header.len_bytes;
-    if (weir_record_check_length(len) != WEIR_OK || len > available) {
-        return WEIR_ERR_PEER;
-    }
-    if (!reserve(buffer, len)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(weir_record_check_length(len) != WEIR_OK || len > available, WEIR_ERR_PEER);
+    WEIR_FAIL_IF(!reserve(buffer, len), WEIR_ERR_NO_MEMORY);
     memcpy(buffer->bytes, &header, sizeof header);
     copy_out(ring, ring->own + (uint32_t)sizeof header, (uint8_t *)buffer->bytes + sizeof header,
              len - (uint32_t)sizeof header);

@@ -86,9 +86,7 @@ static enum weir_status map_memory(int fd, uint64_t offset, uint64_t bytes, void
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset);
-    if (base == MAP_FAILED) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(base == MAP_FAILED, WEIR_ERR_NO_MEMORY);
     *ret_base = base;
     return WEIR_OK;
 }
@@ -192,9 +190,7 @@ enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,
 enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_bytes,
                                      struct weir_segment_view *ret_view)
 {
-    if (expected_bytes < WEIR_SEGMENT_PAGE_BYTES) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(expected_bytes < WEIR_SEGMENT_PAGE_BYTES, WEIR_ERR_PEER);
     return map_checked(fd, offset, expected_bytes, ret_view);
 }
 

@@ -148,13 +148,9 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
         uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
         if (left_ns == 0 || now_ns - asked_ns >= FIRST_SLICE_NS) {
             asked_ns = now_ns;
-            if (shm_peer_gone(&shm->base)) {
-                return WEIR_ERR_CLOSED;
-            }
+            WEIR_FAIL_IF(shm_peer_gone(&shm->base), WEIR_ERR_CLOSED);
         }
-        if (left_ns == 0) {
-            return WEIR_ERR_TIMED_OUT;
-        }
+        WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
         uint64_t nap_ns = (now_ns - start_ns) / 8;
         nap_ns = nap_ns < FIRST_NAP_NS ? FIRST_NAP_NS : nap_ns > LAST_NAP_NS ? LAST_NAP_NS : nap_ns;
         nap(nap_ns < left_ns ? nap_ns : left_ns);
@@ -208,9 +204,7 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
 {
     (void)bulk;
     struct shm *shm = shm_of(t);
-    if (bulk_bytes != 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(bulk_bytes != 0, WEIR_ERR_INVALID);
     enum weir_status status = weir_ring_push(&shm->to_peer, record);
     if (status != WEIR_ERR_AGAIN) {
         return status;
@@ -279,9 +273,7 @@ static enum weir_status shm_receive(struct weir_transport *t, const struct weir_
 
 static enum weir_status shm_send_fd(struct weir_transport *t, int fd)
 {
-    if (fd < 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_INVALID);
     return !has_socket(shm_of(t)) ? WEIR_ERR_CLOSED
                                   : weir_fd_message_send(shm_of(t)->socket_fd, "", 1, fd,
                                                          weir_deadline_after(SEND_FD_TIMEOUT_NS));
@@ -293,9 +285,7 @@ static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeou
     size_t len;
     int fd;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
-    if (!has_socket(shm_of(t))) {
-        return WEIR_ERR_CLOSED;
-    }
+    WEIR_FAIL_IF(!has_socket(shm_of(t)), WEIR_ERR_CLOSED);
     enum weir_status status =
         weir_fd_message_receive(shm_of(t)->socket_fd, byte, sizeof byte, deadline_ns, &len, &fd);
     if (status == WEIR_OK && fd < 0) {
@@ -436,9 +426,7 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
                                  struct weir_transport **ret_transport)
 {
     struct shm *shm = calloc(1, sizeof *shm);
-    if (!shm) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!shm, WEIR_ERR_NO_MEMORY);
     shm->base.ops = ops_of(params->id);
     shm->view = params->view;
     shm->hooks = params->hooks;

@@ -83,9 +83,7 @@ static enum weir_status await_locked(struct stream *s, uint64_t spin_ns, uint64_
             return s->failure;
         }
         uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        if (left_ns == 0) {
-            return WEIR_ERR_TIMED_OUT;
-        }
+        WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
         if (spin_end_ns && weir_deadline_left_ns(spin_end_ns) != 0) {
             pthread_mutex_unlock(&s->lock); /* lets a sender acquire the lock */
             weir_cpu_pause();

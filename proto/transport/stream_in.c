@@ -35,13 +35,9 @@ static enum weir_status begin_node_locked(struct stream *s)
 {
     struct weir_stream_frame frame;
     memcpy(&frame, s->in + s->in_at, sizeof frame);
-    if (!frame_is_possible(&frame)) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(!frame_is_possible(&frame), WEIR_ERR_PEER);
     s->partial = malloc(sizeof *s->partial + weir_stream_node_bytes(&frame));
-    if (!s->partial) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->partial, WEIR_ERR_NO_MEMORY);
     s->partial->next = NULL;
     s->partial->frame = frame;
     s->partial_at = 0;
@@ -233,9 +229,7 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
 {
     enum weir_status status = WEIR_OK;
     uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-    if (left_ns == 0) {
-        return WEIR_ERR_TIMED_OUT;
-    }
+    WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
     WEIR_LOCKED(&s->lock);
     weir_stream_take_locked(s);
     if (s->failure == WEIR_OK) {

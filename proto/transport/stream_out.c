@@ -79,9 +79,7 @@ static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing
         len += out->parts[i].iov_len;
     }
     s->rest = malloc(len);
-    if (!s->rest) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->rest, WEIR_ERR_NO_MEMORY);
     for (int i = 0; i < out->n; i++) {
         memcpy(s->rest + s->rest_len, out->parts[i].iov_base, out->parts[i].iov_len);
         s->rest_len += out->parts[i].iov_len;
@@ -97,9 +95,7 @@ static enum weir_status write_frame_locked(struct stream *s, struct outgoing *ou
     bool begun = false;
     while (out->n > 0) {
         ssize_t n = s->link->ops->write(s->link, out->parts, out->n);
-        if (n < 0) {
-            return WEIR_ERR_CLOSED;
-        }
+        WEIR_FAIL_IF(n < 0, WEIR_ERR_CLOSED);
         if (n > 0) {
             consume(out, (size_t)n);
             if (!begun) {

@@ -411,9 +411,7 @@ static enum weir_status await_node_locked(struct client *client, uint64_t deadli
         if (client->failure != WEIR_OK) {
             return client->failure;
         }
-        if (!in_time) {
-            return WEIR_ERR_TIMED_OUT;
-        }
+        WEIR_FAIL_IF(!in_time, WEIR_ERR_TIMED_OUT);
         in_time = wait_locked(client, deadline_ns);
     }
     return WEIR_OK;
@@ -515,9 +513,7 @@ static enum weir_status open_socket(struct client *client,
         0; /* a worker that is being replaced answers later, so only the deadline limits this */
     client->ctx = api->zmq_ctx_new();
     client->socket = client->ctx ? api->zmq_socket(client->ctx, ZMQ_DEALER) : NULL;
-    if (!client->socket) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!client->socket, WEIR_ERR_NO_MEMORY);
     if (!weir_zmq_socket_setup(api, client->socket) ||
         api->zmq_setsockopt(client->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
         api->zmq_setsockopt(client->socket, ZMQ_HANDSHAKE_IVL, &patient, sizeof patient) != 0 ||
@@ -540,9 +536,7 @@ static enum weir_status open_monitor(struct client *client)
     static const char address[] = "inproc://weir-monitor"; /* the context is this client's own */
     client->monitor = api->zmq_socket(client->ctx, ZMQ_PAIR);
     const int none = 0;
-    if (!client->monitor) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!client->monitor, WEIR_ERR_NO_MEMORY);
     bool done = api->zmq_setsockopt(client->monitor, ZMQ_LINGER, &none, sizeof none) == 0 &&
                 api->zmq_socket_monitor(client->socket, address, MONITOR_EVENTS) == 0 &&
                 api->zmq_connect(client->monitor, address) == 0;
@@ -695,13 +689,9 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
                                          size_t *ret_answer_len)
 {
     const struct weir_zmq_api *api = weir_zmq_load();
-    if (!api) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(!api, WEIR_ERR_UNSUPPORTED);
     struct client *client = make_client(api, params);
-    if (!client) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!client, WEIR_ERR_NO_MEMORY);
     if (weir_thread_start(&client->receiver, 0, run_receiver, client) != 0) {
         free_client(client);
         return WEIR_ERR_NO_MEMORY;

@@ -179,18 +179,14 @@ enum weir_status weir_zmq_inbox_put(const struct weir_zmq_api *api, struct weir_
     size_t bulk_len = message->has_tail ? api->zmq_msg_size(&message->tail) : 0;
     uint64_t cost = weir_zmq_cost(len, bulk_len);
     struct weir_record header;
-    if (len < sizeof header || bulk_len > WEIR_BULK_MAX_BYTES) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(len < sizeof header || bulk_len > WEIR_BULK_MAX_BYTES, WEIR_ERR_PEER);
     memcpy(&header, api->zmq_msg_data(&message->head), sizeof header);
     if (header.len_bytes != len || weir_record_check_length(header.len_bytes) != WEIR_OK ||
         flow->received - flow->consumed + cost > WEIR_ZMQ_WINDOW_BYTES) {
         return WEIR_ERR_PEER;
     }
     struct weir_zmq_node *node = malloc(sizeof *node + len);
-    if (!node) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!node, WEIR_ERR_NO_MEMORY);
     /* Copied because libzmq gives no alignment: the bytes may lie inside its receive buffer. */
     memcpy(node->record, api->zmq_msg_data(&message->head), len);
     node->next = NULL;

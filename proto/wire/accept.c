@@ -51,9 +51,7 @@ static enum weir_status remove_stale(const struct sockaddr_un *address)
     if (lstat(address->sun_path, &info) != 0) {
         return errno == ENOENT ? WEIR_OK : errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
-    if (!S_ISSOCK(info.st_mode) || somebody_listens(address)) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(!S_ISSOCK(info.st_mode) || somebody_listens(address), WEIR_ERR_EXISTS);
     return unlink(address->sun_path) == 0 || errno == ENOENT ? WEIR_OK : WEIR_ERR_DENIED;
 }
 
@@ -104,9 +102,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer)
 {
     struct ucred credentials;
     socklen_t len = sizeof credentials;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0, WEIR_ERR_IO);
     *ret_peer = (struct weir_peer){
         .pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid, .known = true};
     return WEIR_OK;
@@ -174,9 +170,7 @@ enum weir_status weir_accept_hello(int fd, uint64_t timeout_ns, struct weir_hell
     struct weir_hello *hello = NULL;
     size_t len;
     uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
-    if (!bytes) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!bytes, WEIR_ERR_NO_MEMORY);
     enum weir_status status = make_nonblocking(fd);
     if (status == WEIR_OK) {
         status = weir_fd_message_receive(fd, bytes, WEIR_CONTROL_MAX_BYTES,
@@ -321,9 +315,7 @@ enum weir_status weir_accept_welcome(int fd, const struct weir_hello *hello,
 {
     struct weir_welcome welcome;
     enum weir_transport_id id = choose(hello, params);
-    if (id == WEIR_TRANSPORT_COUNT) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(id == WEIR_TRANSPORT_COUNT, WEIR_ERR_UNSUPPORTED);
     weir_welcome_prepare(params, &welcome);
     weir_text_set(welcome.transport, sizeof welcome.transport, weir_transport_kind(id)->name);
 #ifdef WEIR_WITH_ZMQ

@@ -62,12 +62,9 @@ static enum weir_status make_hello(const struct weir_connect_params *params,
     weir_text_set(hello->program, sizeof hello->program, params->program);
     if (params->transport) {
         enum weir_transport_id id = weir_transport_find(params->transport);
-        if (id == WEIR_TRANSPORT_COUNT || !weir_transport_kind(id)->negotiable) {
-            return WEIR_ERR_INVALID;
-        }
-        if (!transport_is_offered(id)) {
-            return WEIR_ERR_UNSUPPORTED;
-        }
+        WEIR_FAIL_IF(id == WEIR_TRANSPORT_COUNT || !weir_transport_kind(id)->negotiable,
+                     WEIR_ERR_INVALID);
+        WEIR_FAIL_IF(!transport_is_offered(id), WEIR_ERR_UNSUPPORTED);
     }
     for (int id = 0; id < WEIR_TRANSPORT_COUNT; id++) {
         const char *name = weir_transport_kind((enum weir_transport_id)id)->name;
@@ -99,13 +96,9 @@ static enum weir_status status_of_connect_errno(int error)
 static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int *ret_fd)
 {
     struct sockaddr_un address;
-    if (weir_unix_address(path, &address) != WEIR_OK) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(weir_unix_address(path, &address) != WEIR_OK, WEIR_ERR_INVALID);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     enum weir_status status;
     do {
         status = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0
@@ -169,9 +162,7 @@ static enum weir_status start_shm(int socket_fd, int segment_fd, const struct we
 {
     struct weir_shm_params end = {
         .id = WEIR_TRANSPORT_SHM, .is_host = false, .socket_fd = socket_fd, .pid_fd = -1};
-    if (segment_fd < 0) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(segment_fd < 0, WEIR_ERR_PEER);
     WEIR_TRY(weir_segment_map(segment_fd, welcome->segment_bytes, &end.view));
     bool as_told =
         end.view.n_words == welcome->n_words && end.view.arena_bytes == welcome->arena_bytes;
@@ -237,9 +228,7 @@ static enum weir_status start_zmq_ipc(int socket_fd, const char *path, struct we
                                       struct weir_transport **ret_transport)
 {
     char endpoint[2 * WEIR_CONTROL_TEXT_BYTES];
-    if (!welcome->has_token) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(!welcome->has_token, WEIR_ERR_PEER);
     WEIR_TRY(resolve_endpoint(welcome->zmq_endpoint, path, endpoint, sizeof endpoint));
     hello->has_token = true;
     memcpy(hello->token, welcome->token, sizeof hello->token);
@@ -487,9 +476,7 @@ enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **
     const char *path;
     int saved_errno = errno, fd = -1;
     *ret_text = NULL;
-    if (weir_address_scheme(host, &path) != WEIR_SCHEME_IPC) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(weir_address_scheme(host, &path) != WEIR_SCHEME_IPC, WEIR_ERR_UNSUPPORTED);
     enum weir_status status = make_hello(&params, &hello);
     hello.why = true;
     status = status == WEIR_OK ? connect_unix(path, deadline_ns, &fd) : status;

@@ -111,15 +111,10 @@ static enum weir_status await(const struct weir_region *region,
             return WEIR_ERR_AGAIN; /* the mailbox was taken away by a new worker, or because we were
                                       too slow */
         }
-        if (__atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) == 0) {
-            return WEIR_ERR_AGAIN;
-        }
-        if (state == (number | WEIR_MAIL_HELLO) && now_ns - start_ns > DEAF_NS) {
-            return WEIR_ERR_NOT_FOUND;
-        }
-        if (weir_deadline_left_ns(deadline_ns) == 0) {
-            return WEIR_ERR_TIMED_OUT;
-        }
+        WEIR_FAIL_IF(__atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) == 0, WEIR_ERR_AGAIN);
+        WEIR_FAIL_IF(state == (number | WEIR_MAIL_HELLO) && now_ns - start_ns > DEAF_NS,
+                     WEIR_ERR_NOT_FOUND);
+        WEIR_FAIL_IF(weir_deadline_left_ns(deadline_ns) == 0, WEIR_ERR_TIMED_OUT);
         if (now_ns - rang_ns > LOOK_NS) {
             rang_ns = now_ns;
             weir_region_ring(region);
@@ -133,13 +128,9 @@ static enum weir_status copy_answer(const struct weir_region_mailbox *box, struc
     answer->len = box->welcome_bytes;
     answer->slot = box->slot;
     answer->segment_offset = box->segment_offset;
-    if (answer->len > WEIR_REGION_MAIL_BYTES) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(answer->len > WEIR_REGION_MAIL_BYTES, WEIR_ERR_PEER);
     answer->bytes = malloc(answer->len + 1);
-    if (!answer->bytes) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!answer->bytes, WEIR_ERR_NO_MEMORY);
     memcpy(answer->bytes, box->welcome, answer->len);
     return WEIR_OK;
 }
@@ -150,16 +141,13 @@ static enum weir_status exchange(const struct weir_region *region,
 {
     uint32_t number = pick_number();
     struct weir_region_mailbox *box = claim(region, number, deadline_ns);
-    if (!box) {
-        return WEIR_ERR_TIMED_OUT;
-    }
+    WEIR_FAIL_IF(!box, WEIR_ERR_TIMED_OUT);
     memcpy(box->hello, hello->bytes, hello->len);
     box->hello_bytes = (uint32_t)hello->len;
     read_boot_id(box->boot_id);
     /* M1: publishes the Hello; meets the worker's acquire of the state. */
-    if (!change(box, number | WEIR_MAIL_CLAIMED, number | WEIR_MAIL_HELLO)) {
-        return WEIR_ERR_AGAIN;
-    }
+    WEIR_FAIL_IF(!change(box, number | WEIR_MAIL_CLAIMED, number | WEIR_MAIL_HELLO),
+                 WEIR_ERR_AGAIN);
     weir_region_ring(region);
     enum weir_status status = await(region, box, number, deadline_ns);
     if (status == WEIR_OK) {
@@ -209,9 +197,7 @@ static enum weir_status talk(const struct weir_region *region, const struct weir
     uint64_t epoch = __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE);
     struct weir_control_bytes request = {0};
     struct answer answer = {0};
-    if (epoch == 0) {
-        return WEIR_ERR_AGAIN;
-    }
+    WEIR_FAIL_IF(epoch == 0, WEIR_ERR_AGAIN);
     enum weir_status status = weir_hello_encode(hello, &request);
     if (status == WEIR_OK) {
         status = request.len <= WEIR_REGION_MAIL_BYTES

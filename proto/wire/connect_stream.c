@@ -37,9 +37,7 @@ enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_h
     if (status != WEIR_OK || (*ret_welcome)->status != WEIR_OK) {
         return status != WEIR_OK ? status : (*ret_welcome)->status;
     }
-    if (strcmp((*ret_welcome)->transport, t->ops->name) != 0) {
-        return WEIR_ERR_PEER;
-    }
+    WEIR_FAIL_IF(strcmp((*ret_welcome)->transport, t->ops->name) != 0, WEIR_ERR_PEER);
     struct weir_segment_view view = {.n_words = (*ret_welcome)->n_words,
                                      .arena_bytes = (*ret_welcome)->arena_bytes};
     weir_stream_set_view(t, &view);
@@ -102,12 +100,8 @@ static enum weir_status connect_within(int fd, const struct sockaddr_vm *address
         uint64_t left_ms = weir_deadline_left_ns(deadline_ns) / WEIR_NS_PER_MS;
         n = poll(&ready, 1, left_ms < 60000 ? (int)left_ms : 60000);
     } while (n < 0 && errno == EINTR);
-    if (n == 0) {
-        return WEIR_ERR_TIMED_OUT;
-    }
-    if (n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(n == 0, WEIR_ERR_TIMED_OUT);
+    WEIR_FAIL_IF(n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0, WEIR_ERR_IO);
     return error == 0 ? WEIR_OK : status_of_errno(error);
 }
 
@@ -116,9 +110,7 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
                                     struct weir_welcome **ret_welcome)
 {
     struct sockaddr_vm address = {.svm_family = AF_VSOCK};
-    if (!weir_address_vsock(place, &address.svm_cid, &address.svm_port)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!weir_address_vsock(place, &address.svm_cid, &address.svm_port), WEIR_ERR_INVALID);
     int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return status_of_errno(errno);

@@ -79,13 +79,9 @@ static ProtobufCBinaryData bytes_of(const uint8_t *bytes, size_t len)
 static enum weir_status pack(const ProtobufCMessage *message, struct weir_control_bytes *ret_bytes)
 {
     size_t len = protobuf_c_message_get_packed_size(message);
-    if (len > WEIR_CONTROL_MAX_BYTES) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(len > WEIR_CONTROL_MAX_BYTES, WEIR_ERR_TOO_BIG);
     uint8_t *bytes = malloc(len ? len : 1);
-    if (!bytes) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!bytes, WEIR_ERR_NO_MEMORY);
     protobuf_c_message_pack(message, bytes);
     *ret_bytes = (struct weir_control_bytes){.bytes = bytes, .len = len};
     return WEIR_OK;
@@ -424,9 +420,8 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
              welcome->window_base <= UINT64_MAX - welcome->window_bytes;
         for (size_t i = 0; ok && i < message->n_devices; i++) {
             welcome->n_devices++; /* first, so that a failure also frees this device's memory */
-            if (!take_device(&ok, message->devices[i], &welcome->devices[i])) {
-                return WEIR_ERR_NO_MEMORY;
-            }
+            WEIR_FAIL_IF(!take_device(&ok, message->devices[i], &welcome->devices[i]),
+                         WEIR_ERR_NO_MEMORY);
         }
     }
     return ok ? WEIR_OK : WEIR_ERR_PEER;

@@ -29,9 +29,7 @@ static enum weir_status read_line(const char *path, char *line, size_t line_byte
     ssize_t len = read(fd, line, line_bytes - 1);
     close(fd);
     errno = saved_errno;
-    if (len < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(len < 0, WEIR_ERR_IO);
     line[len] = '\0';
     line[strcspn(line, " \t\r\n")] = '\0';
     return WEIR_OK;

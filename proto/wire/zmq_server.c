@@ -552,12 +552,9 @@ static bool set_int(void *socket, int option, int value)
 static enum weir_status open_zap(struct weir_zmq_server *server)
 {
     server->zap = zmq_socket(server->ctx, ZMQ_REP);
-    if (!server->zap) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    if (!set_int(server->zap, ZMQ_LINGER, 0) || zmq_bind(server->zap, ZAP_ADDRESS) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(!server->zap, WEIR_ERR_NO_MEMORY);
+    WEIR_FAIL_IF(!set_int(server->zap, ZMQ_LINGER, 0) || zmq_bind(server->zap, ZAP_ADDRESS) != 0,
+                 WEIR_ERR_IO);
     server->zap_fd = weir_zmq_fd(&linked, server->zap);
     return WEIR_OK;
 }
@@ -565,9 +562,7 @@ static enum weir_status open_zap(struct weir_zmq_server *server)
 static enum weir_status secure_port(struct weir_zmq_port *port, const char *secret_key)
 {
     static const char domain[] = "weir";
-    if (!secret_key || !weir_key_valid(secret_key)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!secret_key || !weir_key_valid(secret_key), WEIR_ERR_INVALID);
     bool done = set_int(port->socket, ZMQ_CURVE_SERVER, 1) &&
                 zmq_setsockopt(port->socket, ZMQ_CURVE_SECRETKEY, secret_key,
                                WEIR_KEY_TEXT_BYTES - 1) == 0 &&
@@ -579,9 +574,7 @@ static enum weir_status secure_port(struct weir_zmq_port *port, const char *secr
 static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
 {
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* libzmq closes it */
-    if (own < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(own < 0, WEIR_ERR_IO);
     if (!set_int(port->socket, ZMQ_USE_FD, own)) {
         close(own);
         return WEIR_ERR_UNSUPPORTED;
@@ -599,12 +592,10 @@ static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoi
                                    : WEIR_ERR_IO;
     }
     size_t len = sizeof port->bound;
-    if (zmq_getsockopt(port->socket, ZMQ_LAST_ENDPOINT, port->bound, &len) != 0) {
-        return WEIR_ERR_IO;
-    }
-    if (!port->is_tcp && !bound && chmod(endpoint + strlen("ipc://"), IPC_MODE) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(zmq_getsockopt(port->socket, ZMQ_LAST_ENDPOINT, port->bound, &len) != 0,
+                 WEIR_ERR_IO);
+    WEIR_FAIL_IF(!port->is_tcp && !bound && chmod(endpoint + strlen("ipc://"), IPC_MODE) != 0,
+                 WEIR_ERR_IO);
     port->socket_fd = weir_zmq_fd(&linked, port->socket);
     return port->socket_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
@@ -614,9 +605,7 @@ static enum weir_status open_monitor(struct weir_zmq_server *server, struct weir
     char address[64];
     snprintf(address, sizeof address, "inproc://weir-monitor-%td", port - server->ports);
     port->monitor = zmq_socket(server->ctx, ZMQ_PAIR);
-    if (!port->monitor) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!port->monitor, WEIR_ERR_NO_MEMORY);
     bool done = set_int(port->monitor, ZMQ_LINGER, 0) && set_int(port->monitor, ZMQ_RCVHWM, 0) &&
                 zmq_socket_monitor(port->socket, address, MONITOR_EVENTS) == 0 &&
                 zmq_connect(port->monitor, address) == 0;
@@ -628,13 +617,9 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
                                   const char *endpoint, const struct weir_zmq_server_params *params)
 {
     port->is_tcp = strncmp(endpoint, "tcp://", 6) == 0;
-    if (!port->is_tcp && strncmp(endpoint, "ipc://", 6) != 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!port->is_tcp && strncmp(endpoint, "ipc://", 6) != 0, WEIR_ERR_INVALID);
     port->socket = zmq_socket(server->ctx, ZMQ_ROUTER);
-    if (!port->socket) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!port->socket, WEIR_ERR_NO_MEMORY);
     enum weir_status status = WEIR_OK;
     if (!weir_zmq_socket_setup(&linked, port->socket) || !set_int(port->socket, ZMQ_LINGER, 0) ||
         !set_int(port->socket, ZMQ_ROUTER_MANDATORY, 1)) {
@@ -665,9 +650,7 @@ static enum weir_status open_server(struct weir_zmq_server *server,
     server->ctx = zmq_ctx_new();
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->ports = calloc(params->n_endpoints, sizeof *server->ports);
-    if (!server->ctx || server->wake_fd < 0 || !server->ports) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!server->ctx || server->wake_fd < 0 || !server->ports, WEIR_ERR_NO_MEMORY);
     enum weir_status status = open_zap(server);
     for (size_t i = 0; status == WEIR_OK && i < params->n_endpoints; i++) {
         server->n_ports++;
@@ -679,13 +662,9 @@ static enum weir_status open_server(struct weir_zmq_server *server,
 enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *params,
                                         struct weir_zmq_server **ret_server)
 {
-    if (params->n_endpoints == 0) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(params->n_endpoints == 0, WEIR_ERR_INVALID);
     struct weir_zmq_server *server = calloc(1, sizeof *server);
-    if (!server) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!server, WEIR_ERR_NO_MEMORY);
     server->api = &linked;
     server->params = *params;
     server->params.endpoints = NULL;

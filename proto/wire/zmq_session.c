@@ -135,9 +135,7 @@ static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t d
         return session->failure;
     }
     uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-    if (left_ns == 0) {
-        return WEIR_ERR_TIMED_OUT;
-    }
+    WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
     uint64_t end_ns = weir_deadline_after(left_ns < SLICE_NS ? left_ns : SLICE_NS);
     (void)weir_thread_condition_wait(&session->changed, &session->server->lock, end_ns);
     return WEIR_OK;
@@ -381,9 +379,7 @@ enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
                                          struct weir_zmq_session **ret_session)
 {
     struct weir_zmq_session *session = calloc(1, sizeof *session);
-    if (!session) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!session, WEIR_ERR_NO_MEMORY);
     enum weir_status status = weir_segment_create_private(segment, &session->view);
     if (status != WEIR_OK) {
         free(session);

@@ -147,9 +147,7 @@ enum weir_status weir_ptx_bind(struct weir_ptx_module *module, const char *const
     enum weir_status status = WEIR_OK;
     const char **names = name_bound(&b);
 
-    if (!names) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!names, WEIR_ERR_NO_MEMORY);
     if (b.n) {
         twin.binds = make_table(module, b.n);
         status = twin.binds ? WEIR_OK : WEIR_ERR_NO_MEMORY;

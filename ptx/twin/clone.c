@@ -266,9 +266,7 @@ enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_
 {
     struct weir_ptx_func *clone = weir_ptx_alloc(module, sizeof(*clone));
 
-    if (!clone || hoist(module, func) != WEIR_OK) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!clone || hoist(module, func) != WEIR_OK, WEIR_ERR_NO_MEMORY);
     *clone = *func;
     clone->name = name;
     clone->user = NULL;
@@ -296,9 +294,7 @@ enum weir_status weir_ptx_add_args(struct weir_ptx_module *module, struct weir_p
 {
     struct weir_ptx_var *args = weir_ptx_alloc(module, sizeof(*args));
 
-    if (!args) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!args, WEIR_ERR_NO_MEMORY);
     *args = (struct weir_ptx_var){
         .name = WEIR_PTX_ARGS_NAME,
         .id = entry->n_params,
@@ -319,9 +315,7 @@ enum weir_status weir_ptx_add_args(struct weir_ptx_module *module, struct weir_p
     struct weir_ptx_var **params =
         insert(module, entry->params, entry->n_params, entry->n_params, &args, sizeof(args));
 
-    if (!params) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!params, WEIR_ERR_NO_MEMORY);
     entry->params = params;
     entry->n_params++;
     entry->params_size_bytes = args->offset_bytes + args->size_bytes;

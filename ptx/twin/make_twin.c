@@ -110,9 +110,7 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     const char *name =
         weir_ptx_pass_text(module, "%s$%s", entry->name, weir_ptx_form_text(twin->form));
 
-    if (!name) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!name, WEIR_ERR_NO_MEMORY);
     if (weir_ptx_find_func(module, name) || weir_ptx_find_var(module, name)) {
         return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a function of that name");
     }

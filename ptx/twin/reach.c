@@ -130,9 +130,7 @@ static enum weir_status copy_one(struct weir_ptx_twin *twin, struct weir_ptx_fun
     const char *name = weir_ptx_pass_text(twin->module, "%s$%s", func->name, twin->entry->name);
     struct weir_ptx_func *copy;
 
-    if (!name) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!name, WEIR_ERR_NO_MEMORY);
     enum weir_status status = weir_ptx_clone(twin->module, func, name, &copy);
 
     if (status == WEIR_OK) {
@@ -170,9 +168,7 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
     }
     uint8_t *marks = mark_all(module, is);
 
-    if (!marks) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!marks, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 1; i < kernel->n_funcs; i++) {
         *ret_has |=
             (marks[kernel->funcs[i]->id] & POINTED) && weir_ptx_func_has(kernel->funcs[i], is);

@@ -94,9 +94,7 @@ static enum weir_status make_all(struct weir_ptx_module *module,
 
     twins->infos = weir_ptx_alloc(
         module, (analysis->n_kernels * (uint64_t)WEIR_PTX_FORM_COUNT + 1) * sizeof(*twins->infos));
-    if (!twins->infos) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!twins->infos, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < analysis->n_kernels; i++) {
         const struct weir_ptx_kernel *kernel = &analysis->kernels[i];
         const struct weir_ptx_twin_want *want = want_for(wants, n_wants, kernel->entry->name);
@@ -146,9 +144,8 @@ static enum weir_status add_finish(struct weir_ptx_module *module)
     struct weir_ptx_edit edit;
     struct weir_ptx_func *func = weir_ptx_add_entry(module, WEIR_PTX_FINISH_NAME);
 
-    if (!func || weir_ptx_add_args(module, func, &twin.args) != WEIR_OK) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!func || weir_ptx_add_args(module, func, &twin.args) != WEIR_OK,
+                 WEIR_ERR_NO_MEMORY);
     weir_ptx_edit_begin(&edit, &twin, func);
     weir_ptx_edit_text(
         &edit,
@@ -182,9 +179,7 @@ static enum weir_status copy_consts(struct weir_ptx_module *module, struct weir_
     const char **names = weir_ptx_alloc(module, (module->n_vars + 1u) * sizeof(char *));
     uint64_t bytes = 0;
 
-    if (!names) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!names, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < module->n_vars; i++) {
         struct weir_ptx_var *var = module->vars[i];
 

@@ -126,9 +126,7 @@ static enum weir_status push(struct generator *g, struct event event)
     if (g->n_heap == g->cap_heap) {
         uint32_t cap = g->cap_heap ? 2 * g->cap_heap : 256;
         struct event *heap = realloc(g->heap, cap * sizeof *heap);
-        if (!heap) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!heap, WEIR_ERR_NO_MEMORY);
         g->heap = heap;
         g->cap_heap = cap;
     }
@@ -386,14 +384,11 @@ static enum weir_status introduce(struct generator *g)
         tenants += g->groups[i].tenants;
         streams += (uint64_t)g->groups[i].tenants * streams_of(&g->groups[i]);
     }
-    if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX || streams > WEIR_SIM_GENERATE_STREAMS_MAX) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(tenants > WEIR_SIM_GENERATE_TENANTS_MAX || streams > WEIR_SIM_GENERATE_STREAMS_MAX,
+                 WEIR_ERR_TOO_BIG);
     assert(streams > 0); /* each group has at least one */
     g->streams = calloc(streams, sizeof *g->streams);
-    if (!g->streams) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!g->streams, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < g->n_groups; i++) {
         introduce_kernels(g, &g->groups[i]);
         for (uint32_t k = 0; k < g->groups[i].tenants; k++) {
@@ -409,9 +404,7 @@ static enum weir_status prepare(struct generator *g, uint32_t stream)
     if (!make_item(g, stream)) {
         return WEIR_OK;
     }
-    if (g->n_items > WEIR_SIM_GENERATE_ITEMS_MAX) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(g->n_items > WEIR_SIM_GENERATE_ITEMS_MAX, WEIR_ERR_TOO_BIG);
     return push(g, (struct event){g->streams[stream].next.arrive_ns, g->streams[stream].next.id,
                                   ARRIVE, stream});
 }

@@ -32,9 +32,7 @@ enum weir_status weir_sim_gpu_create(const struct weir_sim_gpu_params *params,
         return WEIR_ERR_INVALID;
     }
     struct weir_sim_gpu *gpu = calloc(1, sizeof *gpu);
-    if (!gpu) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!gpu, WEIR_ERR_NO_MEMORY);
     gpu->params = *params;
     *ret_gpu = gpu;
     return WEIR_OK;
@@ -167,13 +165,10 @@ enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, u
                                     const struct weir_sim_work *work,
                                     const struct weir_sim_place *place)
 {
-    if (!is_place(gpu, place) || !is_work(work) || now_ns < gpu->now_ns || find(gpu, id)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!is_place(gpu, place) || !is_work(work) || now_ns < gpu->now_ns || find(gpu, id),
+                 WEIR_ERR_INVALID);
     struct weir_sim_unit *unit = grow(gpu) ? unit_make(gpu, work) : NULL;
-    if (!unit) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!unit, WEIR_ERR_NO_MEMORY);
     unit->id = id;
     unit->place = *place;
     unit->ready_ns = now_ns + gpu->params.launch_ns + work->delay_ns;
@@ -202,9 +197,8 @@ static double task_ns(const struct weir_sim_unit *unit)
 enum weir_status weir_sim_gpu_stop(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id)
 {
     struct weir_sim_unit *unit = find(gpu, id);
-    if (!unit || unit->work.engine != WEIR_SIM_COMPUTE || now_ns < gpu->now_ns) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!unit || unit->work.engine != WEIR_SIM_COMPUTE || now_ns < gpu->now_ns,
+                 WEIR_ERR_NOT_FOUND);
     if (unit->state == WEIR_SIM_UNIT_RUNNING || unit->state == WEIR_SIM_UNIT_QUEUED) {
         unit->state = WEIR_SIM_UNIT_STOPPING;
         unit->stop_ns = now_ns + gpu->params.stop_ns + (uint64_t)task_ns(unit);
@@ -227,12 +221,8 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
                                      const struct weir_sim_place *place)
 {
     struct weir_sim_unit *unit = find(gpu, id);
-    if (!unit || now_ns < gpu->now_ns) {
-        return WEIR_ERR_NOT_FOUND;
-    }
-    if (!is_place(gpu, place)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!unit || now_ns < gpu->now_ns, WEIR_ERR_NOT_FOUND);
+    WEIR_FAIL_IF(!is_place(gpu, place), WEIR_ERR_INVALID);
     if (unit->state == WEIR_SIM_UNIT_STOPPED && unit->notice_ns == NEVER) {
         unit->state = WEIR_SIM_UNIT_QUEUED;
         unit->launched = gpu->launches++;
@@ -256,9 +246,7 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
 enum weir_status weir_sim_gpu_release(struct weir_sim_gpu *gpu, uint64_t id)
 {
     struct weir_sim_unit *unit = find(gpu, id);
-    if (!unit) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!unit, WEIR_ERR_NOT_FOUND);
     unit->waits = false;
     gpu->is_stale = true;
     return WEIR_OK;
@@ -282,12 +270,9 @@ enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, 
                                      const struct weir_sim_place *place)
 {
     struct weir_sim_unit *unit = find(gpu, id);
-    if (!unit || unit->work.engine != WEIR_SIM_COMPUTE || now_ns < gpu->now_ns) {
-        return WEIR_ERR_NOT_FOUND;
-    }
-    if (!is_place(gpu, place)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!unit || unit->work.engine != WEIR_SIM_COMPUTE || now_ns < gpu->now_ns,
+                 WEIR_ERR_NOT_FOUND);
+    WEIR_FAIL_IF(!is_place(gpu, place), WEIR_ERR_INVALID);
     if (!weir_sim_unit_holds(unit)) {
         unit->place = *place;
         unit->next_place_ns = NEVER;

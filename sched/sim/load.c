@@ -63,15 +63,11 @@ struct reading {
 static enum weir_status add_one(void *array, uint32_t *n, uint32_t *cap, size_t bytes)
 {
     void **at = array;
-    if (*n == UINT32_MAX - 1) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(*n == UINT32_MAX - 1, WEIR_ERR_TOO_BIG);
     if (*n == *cap) {
         uint32_t bigger = *cap ? (*cap > UINT32_MAX / 2 ? UINT32_MAX : *cap * 2) : 64;
         void *grown = realloc(*at, bigger * bytes);
-        if (!grown) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!grown, WEIR_ERR_NO_MEMORY);
         *at = grown;
         *cap = bigger;
     }

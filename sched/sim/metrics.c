@@ -165,9 +165,7 @@ static enum weir_status group(const void *rows, uint32_t n, size_t row_bytes, si
     uint32_t tenant;
     *ret = (struct grouped){calloc(n_tenants + 2u, sizeof *ret->first),
                             calloc(n + 1u, sizeof *ret->list)};
-    if (!ret->first || !ret->list) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!ret->first || !ret->list, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(&tenant, (const char *)rows + i * row_bytes + tenant_at, sizeof tenant);
         ret->first[tenant + 2]++;

@@ -246,9 +246,7 @@ static enum weir_status compare(struct replay *r, const struct weir_sched_record
         if (status != WEIR_OK && status != WEIR_ERR_UNSUPPORTED) {
             return status;
         }
-        if (r->is_short) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(r->is_short, WEIR_ERR_NO_MEMORY);
     }
     const struct weir_sched_record *made =
         r->first_made < r->n_made ? &r->made[r->first_made++] : NULL;

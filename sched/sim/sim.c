@@ -116,14 +116,10 @@ static enum weir_status grow_buckets(struct run *run, uint64_t until_ns)
     if (wanted <= result->n_buckets) {
         return WEIR_OK;
     }
-    if (wanted > WEIR_SIM_BUCKETS_MAX / result->n_tenants) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(wanted > WEIR_SIM_BUCKETS_MAX / result->n_tenants, WEIR_ERR_TOO_BIG);
     size_t row = result->n_tenants;
     double *bigger = realloc(result->bucket_sm_ns, (size_t)wanted * row * sizeof *bigger);
-    if (!bigger) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!bigger, WEIR_ERR_NO_MEMORY);
     memset(bigger + result->n_buckets * row, 0,
            ((size_t)wanted - result->n_buckets) * row * sizeof *bigger);
     result->bucket_sm_ns = bigger;
@@ -178,9 +174,7 @@ static enum weir_status lease_add(struct run *run, uint32_t item, uint64_t lease
     if (run->n_leases == run->cap_leases) {
         uint32_t cap = run->cap_leases ? 2 * run->cap_leases : 64;
         uint32_t *leases = realloc(run->leases, cap * sizeof *leases);
-        if (!leases) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!leases, WEIR_ERR_NO_MEMORY);
         run->leases = leases;
         run->cap_leases = cap;
     }

@@ -240,9 +240,7 @@ enum weir_status weir_sim_devices_make(struct run *run)
     }
     result->gpu_sm_ns = calloc((size_t)result->n_gpus * load->n_tenants + 1, sizeof(double));
     run->devices = calloc(result->n_gpus, sizeof *run->devices);
-    if (!result->gpu_sm_ns || !run->devices) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!result->gpu_sm_ns || !run->devices, WEIR_ERR_NO_MEMORY);
     run->n_devices = result->n_gpus;
     for (uint32_t g = 0; status == WEIR_OK && g < run->n_devices; g++) {
         run->devices[g].run = run;

@@ -80,9 +80,7 @@ enum weir_status weir_sim_timeline_open(FILE *out, const struct weir_sim_load *l
                                         struct weir_sim_timeline **ret_timeline)
 {
     struct weir_sim_timeline *t = calloc(1, sizeof *t);
-    if (!t) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!t, WEIR_ERR_NO_MEMORY);
     t->held = calloc(load->n_tenants + 1u, sizeof *t->held);
     if (!t->held) {
         free(t);

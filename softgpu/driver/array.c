@@ -46,9 +46,8 @@ static CUresult check_desc(const CUDA_ARRAY3D_DESCRIPTOR *d)
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool layered = (d->Flags & CUDA_ARRAY3D_LAYERED) != 0;
-    if ((layered && d->Depth == 0) || (!layered && d->Depth != 0 && d->Height == 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((layered && d->Depth == 0) || (!layered && d->Depth != 0 && d->Height == 0),
+                 CUDA_ERROR_INVALID_VALUE);
     if ((d->Flags & CUDA_ARRAY3D_CUBEMAP) != 0 &&
         (d->Width != d->Height || d->Depth == 0 || d->Depth % 6 != 0 ||
          (!layered && d->Depth != 6))) {
@@ -110,16 +109,12 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || !desc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !desc, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(check_desc(desc));
     struct weir_soft_array *array =
         weir_soft_object_new(WEIR_SOFT_ARRAY, sizeof(*array), ctx, array_release);
-    if (!array) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!array, CUDA_ERROR_OUT_OF_MEMORY);
     array_shape(array, desc);
     array->memory = take_memory(ctx->device, array->bytes);
     if (!array->memory) {
@@ -134,9 +129,7 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
 CUresult weir_soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray handle)
 {
     CUDA_ARRAY3D_DESCRIPTOR full;
-    if (!desc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!desc, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_cuArray3DGetDescriptor_v2(&full, handle));
     *desc = (CUDA_ARRAY_DESCRIPTOR){.Width = full.Width,
                                     .Height = full.Height,
@@ -150,12 +143,9 @@ CUresult weir_soft_cuArrayDestroy(CUarray handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (!array) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (array->mipmap) {
-        return CUDA_ERROR_ARRAY_IS_MAPPED; /* a level belongs to its mipmapped array */
-    }
+    WEIR_FAIL_IF(!array, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(array->mipmap,
+                 CUDA_ERROR_ARRAY_IS_MAPPED); /* a level belongs to its mipmapped array */
     weir_soft_ctx_settle(array->object.ctx);
     /* The array may have been destroyed meanwhile. */
     array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
@@ -170,12 +160,8 @@ CUresult weir_soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (!out || !weir_soft_device_at(dev)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!array) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!out || !weir_soft_device_at(dev), CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!array, CUDA_ERROR_INVALID_HANDLE);
     memset(out, 0, sizeof(*out));
     out->size = array->bytes;
     out->alignment = TEXTURE_ALIGN;
@@ -208,17 +194,13 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || !desc || n_levels == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !desc || n_levels == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(check_desc(desc));
     n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
     struct weir_soft_mipmap *mipmap =
         weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
-    if (!mipmap) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!mipmap, CUDA_ERROR_OUT_OF_MEMORY);
     mipmap->desc = *desc;
     uint64_t offset[WEIR_SOFT_MAX_LEVELS], bytes = 0;
     struct weir_soft_array shapes[WEIR_SOFT_MAX_LEVELS];
@@ -259,12 +241,8 @@ CUresult weir_soft_cuMipmappedArrayGetLevel(CUarray *ret, CUmipmappedArray handl
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
-    if (!mipmap) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!ret || level >= mipmap->n_levels) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!mipmap, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!ret || level >= mipmap->n_levels, CUDA_ERROR_INVALID_VALUE);
     *ret = (CUarray)mipmap->levels[level];
     return CUDA_SUCCESS;
 }
@@ -273,9 +251,7 @@ CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
-    if (!mipmap) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!mipmap, CUDA_ERROR_INVALID_HANDLE);
     weir_soft_ctx_settle(mipmap->object.ctx);
     /* The array may have been destroyed meanwhile. */
     mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
@@ -364,9 +340,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
     switch ((int)r->resType) {
     case CU_RESOURCE_TYPE_ARRAY: {
         struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, r->res.array.hArray);
-        if (!array) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!array, CUDA_ERROR_INVALID_VALUE);
         level_of(array, &out->levels[0]);
         out->n_levels = 1;
         *ret_owner = array;
@@ -375,9 +349,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
         struct weir_soft_mipmap *mipmap =
             weir_soft_object_find(WEIR_SOFT_MIPMAP, r->res.mipmap.hMipmappedArray);
-        if (!mipmap) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!mipmap, CUDA_ERROR_INVALID_VALUE);
         for (unsigned i = 0; i < mipmap->n_levels; i++) {
             level_of(mipmap->levels[i], &out->levels[i]);
         }
@@ -393,9 +365,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
                            width, 0, width * texel, out);
     }
     case CU_RESOURCE_TYPE_PITCH2D:
-        if (r->res.pitch2D.height == 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(r->res.pitch2D.height == 0, CUDA_ERROR_INVALID_VALUE);
         return fill_linear(r->res.pitch2D.devPtr, r->res.pitch2D.format, r->res.pitch2D.numChannels,
                            r->res.pitch2D.width, r->res.pitch2D.height, r->res.pitch2D.pitchInBytes,
                            out);
@@ -407,14 +377,11 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
 static CUresult fill_sampling(const CUDA_TEXTURE_DESC *d, struct weir_exec_texture *out)
 {
     for (int i = 0; i < 3; i++) {
-        if ((unsigned)d->addressMode[i] > CU_TR_ADDRESS_MODE_BORDER) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF((unsigned)d->addressMode[i] > CU_TR_ADDRESS_MODE_BORDER,
+                     CUDA_ERROR_INVALID_VALUE);
         out->address[i] = (enum weir_exec_texture_address)d->addressMode[i];
     }
-    if ((unsigned)d->filterMode > CU_TR_FILTER_MODE_LINEAR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((unsigned)d->filterMode > CU_TR_FILTER_MODE_LINEAR, CUDA_ERROR_INVALID_VALUE);
     out->normalized_coords = (d->flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
     out->read_as_integer = (d->flags & CU_TRSF_READ_AS_INTEGER) != 0;
     out->srgb = (d->flags & CU_TRSF_SRGB) != 0;
@@ -497,9 +464,7 @@ CUresult weir_soft_cuTexObjectCreate(CUtexObject *ret, const CUDA_RESOURCE_DESC 
 {
     WEIR_SOFT_LOCKED();
     uint64_t value;
-    if (!ret || !resource || !desc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !resource || !desc, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(object_make(&value, resource, desc, view));
     *ret = value;
     return CUDA_SUCCESS;
@@ -515,14 +480,12 @@ CUresult weir_soft_cuSurfObjectCreate(CUsurfObject *ret, const CUDA_RESOURCE_DES
 {
     WEIR_SOFT_LOCKED();
     uint64_t value;
-    if (!ret || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY,
+                 CUDA_ERROR_INVALID_VALUE);
     const struct weir_soft_array *array =
         weir_soft_object_find(WEIR_SOFT_ARRAY, resource->res.array.hArray);
-    if (!array || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!array || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(object_make(&value, resource, NULL, NULL));
     *ret = value;
     return CUDA_SUCCESS;

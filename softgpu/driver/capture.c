@@ -130,19 +130,11 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
 {
     struct weir_soft_stream *stream;
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
-    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (stream->legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (stream->capture) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    WEIR_FAIL_IF(stream->capture, CUDA_ERROR_ILLEGAL_STATE);
     struct weir_soft_capture *capture = calloc(1, sizeof(*capture));
-    if (!capture) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!capture, CUDA_ERROR_OUT_OF_MEMORY);
     capture->own_graph = !graph;
     if (!graph && weir_soft_graph_make(&graph) != CUDA_SUCCESS) {
         free(capture);
@@ -181,14 +173,10 @@ CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_ha
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph = weir_soft_object_find(WEIR_SOFT_GRAPH, graph_handle);
-    if (!graph || (n_nodes != 0 && !nodes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!graph || (n_nodes != 0 && !nodes), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < n_nodes; i++) {
         const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
-        if (!node || node->graph != graph) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!node || node->graph != graph, CUDA_ERROR_INVALID_VALUE);
     }
     return begin(handle, graph, nodes, edges, n_nodes, mode);
 }
@@ -254,12 +242,8 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     struct weir_soft_stream *stream;
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_capture *capture = stream->capture;
-    if (!ret && (!capture || capture->own_graph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!capture) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(!ret && (!capture || capture->own_graph), CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!capture, CUDA_ERROR_ILLEGAL_STATE);
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
         !pthread_equal(capture->thread, pthread_self())) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -271,9 +255,8 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     struct join_check check = {.capture = capture};
     CUresult result = capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
-        if (!mark_ancestors(capture->graph, &stream->capture_nodes)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!mark_ancestors(capture->graph, &stream->capture_nodes),
+                     CUDA_ERROR_OUT_OF_MEMORY);
         check.unjoined = any_unmarked(&capture->left);
         weir_soft_object_visit(WEIR_SOFT_STREAM, check_joined, &check);
         result = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
@@ -317,9 +300,7 @@ CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_
 
 CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_soft_stream *stream)
 {
-    if (stream->capture->invalidated) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
+    WEIR_FAIL_IF(stream->capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     struct weir_soft_nodes nodes = {0};
     if (!nodes_merge(&nodes, &stream->capture_nodes)) {
         weir_soft_nodes_clear(&nodes);
@@ -361,12 +342,8 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
         }
         return CUDA_SUCCESS;
     }
-    if (!is_under_way(event->capture)) {
-        return CUDA_ERROR_CAPTURED_EVENT;
-    }
-    if (event->capture->invalidated) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
+    WEIR_FAIL_IF(!is_under_way(event->capture), CUDA_ERROR_CAPTURED_EVENT);
+    WEIR_FAIL_IF(event->capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (stream->capture && stream->capture != event->capture) {
         stream->capture->invalidated = event->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
@@ -375,9 +352,8 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
         event->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
-    if (!nodes_merge(&stream->capture_nodes, &event->capture_nodes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!nodes_merge(&stream->capture_nodes, &event->capture_nodes),
+                 CUDA_ERROR_OUT_OF_MEMORY);
     if (!stream->capture) {
         stream_join(stream, event->capture);
     }
@@ -390,9 +366,8 @@ static CUresult status_of(const struct weir_soft_stream *stream, CUstreamCapture
 {
     if (stream->legacy && !stream->capture) {
         for (const struct weir_soft_stream *s = stream->object.ctx->streams; s; s = s->next) {
-            if (s->capture && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
-                return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-            }
+            WEIR_FAIL_IF(s->capture && (s->flags & CU_STREAM_NON_BLOCKING) == 0,
+                         CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
         }
     }
     *ret_status = !stream->capture               ? CU_STREAM_CAPTURE_STATUS_NONE
@@ -405,9 +380,7 @@ CUresult weir_soft_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *s
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (!status) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!status, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     return status_of(stream, status);
 }
@@ -419,9 +392,7 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (!status) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!status, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     WEIR_TRY(status_of(stream, status));
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
@@ -451,21 +422,14 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && !nodes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && !nodes),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
-    if (!stream->capture) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
-    if (stream->capture->invalidated) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
+    WEIR_FAIL_IF(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+    WEIR_FAIL_IF(stream->capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     for (size_t i = 0; i < n_nodes; i++) {
         const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
-        if (!node || node->graph != stream->capture->graph) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!node || node->graph != stream->capture->graph, CUDA_ERROR_INVALID_VALUE);
     }
     if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
         stream->capture_nodes.n = 0;

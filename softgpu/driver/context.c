@@ -52,9 +52,7 @@ static CUresult ctx_activate(struct weir_soft_ctx *ctx)
     ctx->cancel = 0;
     ctx->closing = 0;
     ctx->legacy = weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0);
-    if (!ctx->legacy) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ctx->legacy, CUDA_ERROR_OUT_OF_MEMORY);
     ctx->legacy->legacy = true;
     ctx->active = true;
     return CUDA_SUCCESS;
@@ -63,9 +61,7 @@ static CUresult ctx_activate(struct weir_soft_ctx *ctx)
 CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx = ctx_new(device);
-    if (!ctx) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_OUT_OF_MEMORY);
     ctx->primary = true;
     device->primary = ctx;
     return CUDA_SUCCESS;
@@ -86,12 +82,8 @@ CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
         return weir_soft_ctx_current(ret_ctx);
     }
     struct weir_soft_ctx *ctx = context_of(handle);
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!ctx->active) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(!ctx->active, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *ret_ctx = ctx;
     return ctx->sticky;
 }
@@ -104,16 +96,10 @@ struct weir_soft_green *weir_soft_green_current(void)
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx)
 {
     CUcontext handle = weir_ctx_stack_current();
-    if (!handle) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!handle, CUDA_ERROR_INVALID_CONTEXT);
     struct weir_soft_ctx *ctx = context_of(handle);
-    if (!ctx) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    if (!ctx->active) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    WEIR_FAIL_IF(!ctx->active, CUDA_ERROR_INVALID_CONTEXT);
     *ret_ctx = ctx;
     return ctx->sticky;
 }
@@ -198,9 +184,7 @@ CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device)
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx = device->primary;
-    if (ctx->retained == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(ctx->retained == 0, CUDA_ERROR_INVALID_CONTEXT);
     if (--ctx->retained == 0 && ctx->active) {
         ctx_teardown(ctx);
     }
@@ -216,12 +200,8 @@ static bool is_active(const struct weir_soft_device *device)
 CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
 {
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (!is_active(device)) {
         WEIR_TRY(weir_soft_device_make_room(device));
     }
@@ -242,9 +222,7 @@ CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (device->primary->active) {
         ctx_teardown(device->primary);
         device->primary->flags = 0;
@@ -265,12 +243,8 @@ CUresult weir_soft_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flag
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!ctx_flags_valid(flags)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
     device->primary->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -279,12 +253,8 @@ CUresult weir_soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags,
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!flags || !active) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!flags || !active, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *flags = device->primary->flags;
     *active = device->primary->active;
     return CUDA_SUCCESS;
@@ -296,12 +266,8 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!ret || !ctx_flags_valid(flags)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!ret || !ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     struct weir_soft_ctx *ctx = ctx_new(device);
     if (!ctx || ctx_activate(ctx) != CUDA_SUCCESS) {
         weir_soft_object_retire(ctx);
@@ -321,21 +287,15 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
 CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, int n_params,
                                   unsigned int flags, CUdevice dev)
 {
-    if (n_params < 0 || (n_params > 0 && !params)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (n_params > 0) {
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    }
+    WEIR_FAIL_IF(n_params < 0 || (n_params > 0 && !params), CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(n_params > 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     return weir_soft_cuCtxCreate_v2(ret, flags, dev);
 }
 
 CUresult weir_soft_cuCtxCreate_v4(CUcontext *ret, CUctxCreateParams *params, unsigned int flags,
                                   CUdevice dev)
 {
-    if (params && params->cigParams) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(params && params->cigParams, CUDA_ERROR_NOT_SUPPORTED);
     return weir_soft_cuCtxCreate_v3(ret, params ? params->execAffinityParams : NULL,
                                     params ? params->numExecAffinityParams : 0, flags, dev);
 }
@@ -344,12 +304,8 @@ CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    if (!handle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!ctx || ctx->primary || !ctx->active) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!handle, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!ctx || ctx->primary || !ctx->active, CUDA_ERROR_INVALID_CONTEXT);
     ctx_teardown(ctx);
     if (weir_ctx_stack_current() == handle) {
         (void)!weir_ctx_stack_pop(NULL);
@@ -362,9 +318,7 @@ CUresult weir_soft_cuCtxAttach(CUcontext *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     ctx->attached++;
     *ret = (CUcontext)ctx;
@@ -415,9 +369,7 @@ CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
 CUresult weir_soft_ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 {
     CUcontext wanted = handle ? handle : weir_ctx_stack_current();
-    if (!wanted) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!wanted, CUDA_ERROR_INVALID_CONTEXT);
     *ret_ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, wanted);
     if (!*ret_ctx) {
         return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -429,9 +381,7 @@ CUresult weir_soft_cuCtxSetFlags(unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ctx_flags_valid(flags)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_any(NULL, &ctx));
     ctx->flags = flags;
     return CUDA_SUCCESS;
@@ -468,16 +418,12 @@ CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     switch ((int)limit) {
     case CU_LIMIT_STACK_SIZE:
-        if (value > 512 << 10) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(value > 512 << 10, CUDA_ERROR_INVALID_VALUE);
         ctx->limits[limit] = (value + 15) & ~(size_t)15;
         return CUDA_SUCCESS;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-        if (value > ctx->device->total_bytes) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(value > ctx->device->total_bytes, CUDA_ERROR_OUT_OF_MEMORY);
         ctx->limits[limit] = value;
         return CUDA_SUCCESS;
     case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
@@ -485,9 +431,7 @@ CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
         ctx->limits[limit] = value;
         return CUDA_SUCCESS;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
-        if (value > 128) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(value > 128, CUDA_ERROR_INVALID_VALUE);
         ctx->limits[limit] = value;
         return CUDA_SUCCESS;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
@@ -505,12 +449,8 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!value || (unsigned)limit >= WEIR_SOFT_LIMIT_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (limit >= CU_LIMIT_SHMEM_SIZE) {
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    }
+    WEIR_FAIL_IF(!value || (unsigned)limit >= WEIR_SOFT_LIMIT_COUNT, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(limit >= CU_LIMIT_SHMEM_SIZE, CUDA_ERROR_UNSUPPORTED_LIMIT);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     *value = ctx->limits[limit];
     return CUDA_SUCCESS;
@@ -520,13 +460,9 @@ CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffini
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!param || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!param || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if (!ctx->device->under_mps) {
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    }
+    WEIR_FAIL_IF(!ctx->device->under_mps, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     memset(param, 0, sizeof(*param));
     param->type = type;
     param->param.smCount.val = ctx->device->usable_sms;
@@ -537,20 +473,13 @@ CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx, *other;
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (other->device == ctx->device) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx,
+                 CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(other->device == ctx->device, CUDA_ERROR_INVALID_CONTEXT);
     uint32_t bit = 1u << other->device->ordinal;
-    if ((ctx->peers & bit) != 0) {
-        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    }
+    WEIR_FAIL_IF((ctx->peers & bit) != 0, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     ctx->peers |= bit; /* nothing else to do: all memory belongs to this process */
     return CUDA_SUCCESS;
 }
@@ -560,13 +489,10 @@ CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx, *other;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS,
+                 CUDA_ERROR_INVALID_CONTEXT);
     uint32_t bit = 1u << other->device->ordinal;
-    if ((ctx->peers & bit) == 0) {
-        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    }
+    WEIR_FAIL_IF((ctx->peers & bit) == 0, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     ctx->peers &= ~bit;
     return CUDA_SUCCESS;
 }
@@ -578,13 +504,9 @@ CUresult weir_soft_cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
     struct weir_soft_event *event;
     WEIR_TRY(weir_soft_ctx_find(handle, &ctx));
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
-    if (event->object.ctx != ctx) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(event->object.ctx != ctx, CUDA_ERROR_INVALID_HANDLE);
     struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
-    if (!barrier) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!barrier, CUDA_ERROR_OUT_OF_MEMORY);
     weir_soft_event_set_task(event, barrier);
     weir_soft_task_put(barrier);
     return CUDA_SUCCESS;
@@ -599,9 +521,7 @@ CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
     for (struct weir_soft_stream *stream = ctx->streams; stream; stream = stream->next) {
         struct weir_soft_task *mark = weir_soft_task_new(ctx, NULL, 0);
-        if (!mark) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!mark, CUDA_ERROR_OUT_OF_MEMORY);
         CUresult result = weir_soft_event_wait_in(event, mark);
         CUresult pushed = weir_soft_stream_push(stream, mark);
         weir_soft_task_put(mark);

@@ -63,9 +63,7 @@ static CUresult resolve_array(const struct end *end, const CUDA_MEMCPY3D *asked,
                               struct resolved *out)
 {
     struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, end->array);
-    if (!array) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!array, CUDA_ERROR_INVALID_HANDLE);
     size_t row = array->row_bytes;
     if (end->lod != 0 || end->x_bytes > row || asked->WidthInBytes > row - end->x_bytes ||
         end->y > array->rows || asked->Height > array->rows - end->y || end->z > array->slices ||
@@ -95,9 +93,8 @@ static CUresult resolve_end(const struct end *end, const CUDA_MEMCPY3D *asked, s
         (row < asked->WidthInBytes || row - asked->WidthInBytes < end->x_bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (asked->Depth > 1 && (height < asked->Height || height - asked->Height < end->y)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(asked->Depth > 1 && (height < asked->Height || height - asked->Height < end->y),
+                 CUDA_ERROR_INVALID_VALUE);
     uint64_t slice, offset, last, part;
     if (__builtin_mul_overflow(row, height, &slice) ||
         __builtin_mul_overflow(slice, (uint64_t)end->z, &offset) ||
@@ -112,9 +109,7 @@ static CUresult resolve_end(const struct end *end, const CUDA_MEMCPY3D *asked, s
     }
     uint64_t base = end->address + offset;
     enum place place = place_of(base, last, end->type == CU_MEMORYTYPE_DEVICE);
-    if (place == PLACE_BAD) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(place == PLACE_BAD, CUDA_ERROR_INVALID_VALUE);
     *out = (struct resolved){.address = base,
                              .row_bytes = row,
                              .slice_bytes = slice,
@@ -151,9 +146,7 @@ CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx
         WEIR_TRY(resolve_end(&dst, asked, &to));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_COPY, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->copy.asked = *asked;
     op->copy.arrays[0] = weir_soft_object_ref(from.array);
     op->copy.arrays[1] = weir_soft_object_ref(to.array);
@@ -321,9 +314,7 @@ CUresult weir_soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, s
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        if (sizes[i] == 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(sizes[i] == 0, CUDA_ERROR_INVALID_VALUE);
         WEIR_TRY(weir_soft_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream));
     }
     return CUDA_SUCCESS;
@@ -366,9 +357,7 @@ static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 {
     const CUextent3D *e = &op->extent;
     size_t element;
-    if (e->width == 0 || e->height == 0 || e->depth == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(e->width == 0 || e->height == 0 || e->depth == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(element_of(op, &element));
     memset(c, 0, sizeof *c);
     c->WidthInBytes = e->width * element;
@@ -404,9 +393,8 @@ static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 CUresult weir_soft_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
                                            unsigned long long flags, CUstream stream)
 {
-    if (count == 0 || !ops || flags != 0 || stream == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(count == 0 || !ops || flags != 0 || stream == CU_STREAM_LEGACY,
+                 CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         CUDA_MEMCPY3D copy;
         WEIR_TRY(box_of(&ops[i], &copy));
@@ -435,24 +423,19 @@ static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ct
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t row, span = 0;
-    if (__builtin_mul_overflow((uint64_t)set->width, (uint64_t)set->elementSize, &row)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (set->height > 1 && (set->pitch < row || set->pitch % set->elementSize != 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(__builtin_mul_overflow((uint64_t)set->width, (uint64_t)set->elementSize, &row),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(set->height > 1 && (set->pitch < row || set->pitch % set->elementSize != 0),
+                 CUDA_ERROR_INVALID_VALUE);
     if (set->height > 0 &&
         (__builtin_mul_overflow((uint64_t)set->pitch, (uint64_t)(set->height - 1), &span) ||
          __builtin_add_overflow(span, row, &span))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (span > 0 && place_of(set->dst, span, true) != PLACE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(span > 0 && place_of(set->dst, span, true) != PLACE_DEVICE,
+                 CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_SET, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->set = *set;
     *ret_op = op;
     return CUDA_SUCCESS;

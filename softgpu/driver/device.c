@@ -230,9 +230,8 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
             .shared_bytes_per_sm = shared_of(device->compute_capability).per_sm,
             .registers_per_sm = REGISTERS_PER_SM,
         };
-        if (weir_exec_device_create(&params, &device->engine) != WEIR_OK) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(weir_exec_device_create(&params, &device->engine) != WEIR_OK,
+                     CUDA_ERROR_OUT_OF_MEMORY);
     }
     *ret_engine = device->engine;
     return CUDA_SUCCESS;
@@ -375,9 +374,8 @@ CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int a
         *ret_value = (int)shared.optin;
         return CUDA_SUCCESS;
     default:
-        if (attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX,
+                     CUDA_ERROR_INVALID_VALUE);
         *ret_value = (size_t)attribute < sizeof(fixed_attributes) / sizeof(fixed_attributes[0])
                          ? fixed_attributes[attribute]
                          : 0;

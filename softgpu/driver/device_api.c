@@ -9,12 +9,8 @@
 CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!value, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     return weir_soft_device_attribute(device, (int)attribute, value);
 }
 
@@ -27,12 +23,8 @@ static int attribute_of(const struct weir_soft_device *device, CUdevice_attribut
 CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!major || !minor) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!major || !minor, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *major = (int)device->compute_capability / 10;
     *minor = (int)device->compute_capability % 10;
     return CUDA_SUCCESS;
@@ -41,27 +33,20 @@ CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice de
 CUresult weir_soft_cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!text || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!text || len <= 0, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     snprintf(text, (size_t)len, "0000:%02X:00.0", (unsigned)device->pci_bus);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuDeviceGetByPCIBusId(CUdevice *dev, const char *text)
 {
-    if (!dev || !text) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!dev || !text, CUDA_ERROR_INVALID_VALUE);
     unsigned domain = 0, bus = 0, slot = 0, function = 0;
     if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
         domain = 0;
-        if (sscanf(text, "%x:%x.%x", &bus, &slot, &function) < 2) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(sscanf(text, "%x:%x.%x", &bus, &slot, &function) < 2,
+                     CUDA_ERROR_INVALID_VALUE);
     }
     for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
         if (domain == 0 && slot == 0 && function == 0 &&
@@ -81,21 +66,16 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
         (channels != 1 && channels != 2 && channels != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *width = (size_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {
-    if (!can) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_soft_device_at(dev) || !weir_soft_device_at(peer)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!can, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_soft_device_at(dev) || !weir_soft_device_at(peer),
+                 CUDA_ERROR_INVALID_DEVICE);
     *can = dev != peer; /* all memory of the devices belongs to this process */
     return CUDA_SUCCESS;
 }
@@ -103,12 +83,9 @@ CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
                                            CUdevice src, CUdevice dst)
 {
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_soft_device_at(src) || !weir_soft_device_at(dst) || src == dst) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!value, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_soft_device_at(src) || !weir_soft_device_at(dst) || src == dst,
+                 CUDA_ERROR_INVALID_DEVICE);
     if (attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
         attribute > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -122,8 +99,6 @@ CUresult weir_soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                                     const CUatomicOperation *operations,
                                                     unsigned int count, CUdevice src, CUdevice dst)
 {
-    if (!weir_soft_device_at(dst) || src == dst) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!weir_soft_device_at(dst) || src == dst, CUDA_ERROR_INVALID_DEVICE);
     return weir_soft_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, src);
 }

@@ -32,9 +32,7 @@ CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
 {
     struct weir_soft_event *event =
         weir_soft_object_new(WEIR_SOFT_EVENT, sizeof(*event), ctx, event_release);
-    if (!event) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!event, CUDA_ERROR_OUT_OF_MEMORY);
     event->flags = flags;
     event->shared_fd = fd;
     if (fd >= 0) {
@@ -52,9 +50,7 @@ CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
 CUresult weir_soft_event_find(CUevent handle, struct weir_soft_event **ret_event)
 {
     struct weir_soft_event *event = weir_soft_object_find(WEIR_SOFT_EVENT, handle);
-    if (!event) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!event, CUDA_ERROR_INVALID_HANDLE);
     *ret_event = event;
     return event->object.ctx->sticky;
 }
@@ -98,9 +94,7 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
     }
     if (stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_RECORD, stream->object.ctx);
-        if (!op) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
         op->event = weir_soft_object_ref(event);
         return weir_soft_capture_op(stream, op);
     }
@@ -110,15 +104,11 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
     struct weir_soft_op *op = NULL;
     if (event->shared) {
         op = ipc_op(WEIR_SOFT_OP_IPC_SIGNAL, event, stream->object.ctx);
-        if (!op) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     }
     struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, op, stream->priority);
     weir_soft_op_put(op);
-    if (!mark) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!mark, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_soft_stream_push(stream, mark);
     weir_soft_event_set_task(event, mark);
     weir_soft_task_put(mark);
@@ -156,9 +146,7 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event = weir_soft_object_find(WEIR_SOFT_EVENT, handle);
-    if (!event) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!event, CUDA_ERROR_INVALID_HANDLE);
     weir_soft_task_put(event->task); /* the task's graph node refers to the event: each would keep
                                         the other alive */
     event->task = NULL;
@@ -172,17 +160,12 @@ CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
     struct weir_soft_stream *stream;
-    if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
     WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
-    if (event->object.ctx != stream->object.ctx) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (flags == CU_EVENT_RECORD_EXTERNAL && !stream->capture) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(event->object.ctx != stream->object.ctx, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(flags == CU_EVENT_RECORD_EXTERNAL && !stream->capture, CUDA_ERROR_INVALID_VALUE);
     return weir_soft_event_record(event, stream, flags);
 }
 
@@ -246,18 +229,14 @@ CUresult weir_soft_cuEventElapsedTime_v2(float *milliseconds, CUevent start_hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *start, *end;
-    if (!milliseconds) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!milliseconds, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_event_find(start_handle, &start));
     WEIR_TRY(weir_soft_event_find(end_handle, &end));
     if (start->object.ctx != end->object.ctx || !start->recorded || !end->recorded ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!event_is_done(start) || !event_is_done(end)) {
-        return CUDA_ERROR_NOT_READY;
-    }
+    WEIR_FAIL_IF(!event_is_done(start) || !event_is_done(end), CUDA_ERROR_NOT_READY);
     int64_t ns = (int64_t)(end->task->finished_ns - start->task->finished_ns);
     *milliseconds = (float)((double)ns / 1e6);
     return CUDA_SUCCESS;
@@ -269,17 +248,14 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     struct weir_soft_event *event;
-    if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
     bool external = flags == CU_EVENT_WAIT_EXTERNAL;
     if (external && stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_WAIT, stream->object.ctx);
-        if (!op) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
         op->event = weir_soft_object_ref(event);
         return weir_soft_capture_op(stream, op);
     }
@@ -294,17 +270,13 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     struct weir_soft_op *op = NULL;
     if (event->shared) {
         op = ipc_op(WEIR_SOFT_OP_IPC_WAIT, event, stream->object.ctx);
-        if (!op) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     } else if (weir_soft_task_is_done(event->task)) {
         return CUDA_SUCCESS;
     }
     struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, op, stream->priority);
     weir_soft_op_put(op);
-    if (!mark) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!mark, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_soft_event_wait_in(event, mark);
     CUresult pushed = weir_soft_stream_push(stream, mark);
     weir_soft_task_put(mark);

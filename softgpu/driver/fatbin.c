@@ -68,14 +68,10 @@ static CUresult add_text(struct weir_soft_image *image, const char *text, size_t
     }
     struct weir_exec_source *grown =
         realloc(image->sources, (image->n_sources + 1) * sizeof(*grown));
-    if (!grown) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
     image->sources = grown;
     char *copy = malloc(bytes + 1);
-    if (!copy) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(copy, text, bytes);
     copy[bytes] = '\0';
     image->sources[image->n_sources++] = (struct weir_exec_source){.text = copy, .bytes = bytes};
@@ -151,9 +147,7 @@ static CUresult entry_add(const struct entry *entry, struct weir_soft_image *ima
         return CUDA_ERROR_INVALID_IMAGE;
     }
     char *text = malloc(entry->text_bytes);
-    if (!text) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!text, CUDA_ERROR_OUT_OF_MEMORY);
     bool good;
     if ((entry->flags & FLAG_ZSTD) != 0) {
         size_t n =
@@ -217,17 +211,13 @@ CUresult weir_soft_fatbin_read(const uint8_t *data, size_t bytes, uint32_t compu
 
 static CUresult linked_read(const uint8_t *data, uint64_t bytes, struct weir_soft_image *image)
 {
-    if (bytes < 16 || read64(data + 8) > bytes) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(bytes < 16 || read64(data + 8) > bytes, CUDA_ERROR_INVALID_IMAGE);
     uint64_t left = read64(data + 8);
     uint32_t n = read32(data + 4);
     const uint8_t *at = data + 16;
     left = left < 16 ? 0 : left - 16;
     for (uint32_t i = 0; i < n; i++) {
-        if (left < 8 || read64(at) > left - 8) {
-            return CUDA_ERROR_INVALID_IMAGE;
-        }
+        WEIR_FAIL_IF(left < 8 || read64(at) > left - 8, CUDA_ERROR_INVALID_IMAGE);
         uint64_t text_bytes = read64(at);
         WEIR_TRY(add_text(image, (const char *)at + 8, text_bytes));
         at += 8 + text_bytes;
@@ -294,9 +284,7 @@ static CUresult fatbin_read_unsized(const uint8_t *data, uint32_t compute_capabi
     uint16_t header_bytes;
     memcpy(&header_bytes, data + 6, sizeof(header_bytes));
     uint64_t payload = read64(data + 8);
-    if (payload > UINT32_MAX * 16ull) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    WEIR_FAIL_IF(payload > UINT32_MAX * 16ull, CUDA_ERROR_INVALID_IMAGE);
     return weir_soft_fatbin_read(data, header_bytes + payload, compute_capability, image, log);
 }
 

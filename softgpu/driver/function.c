@@ -82,9 +82,7 @@ static CUresult attribute_set(struct weir_soft_function *f, CUfunction_attribute
         f->max_dynamic_shared = value;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        if (value < -1 || value > 100) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(value < -1 || value > 100, CUDA_ERROR_INVALID_VALUE);
         f->carveout = value;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
@@ -109,9 +107,7 @@ CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfun
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_here(handle, &f));
     return attribute_get(f, id, value);
 }
@@ -128,18 +124,15 @@ CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig co
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE,
+                 CUDA_ERROR_INVALID_VALUE);
     return weir_soft_function_here(handle, &f);
 }
 
 CUresult weir_soft_function_parameter(const struct weir_soft_function *f, size_t index,
                                       size_t *offset, size_t *bytes)
 {
-    if (!offset || index >= f->info->n_params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!offset || index >= f->info->n_params, CUDA_ERROR_INVALID_VALUE);
     *offset = f->info->params[index].offset;
     if (bytes) {
         *bytes = f->info->params[index].bytes;
@@ -163,12 +156,8 @@ static CUresult kernel_function(CUkernel handle, CUdevice dev, struct weir_soft_
     struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
     struct weir_soft_device *device = weir_soft_device_at(dev);
     struct weir_soft_ctx *ctx;
-    if (!kernel) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!kernel, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS || ctx->device != device) {
         ctx = device->primary;
     }
@@ -182,9 +171,7 @@ CUresult weir_soft_cuKernelGetAttribute(int *value, CUfunction_attribute id, CUk
     WEIR_SOFT_LOCKED();
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(kernel_function(handle, dev, &kernel, &f));
     return attribute_get(f, id, value);
 }
@@ -209,9 +196,7 @@ CUresult weir_soft_cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, 
     WEIR_SOFT_LOCKED();
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
-    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(kernel_function(handle, dev, &kernel, &f));
     f->cache = config;
     return CUDA_SUCCESS;
@@ -243,9 +228,8 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (!n_blocks || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_blocks || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_here(handle, &f));
     *n_blocks = blocks_per_sm(f, threads, shared_bytes);
     return CUDA_SUCCESS;
@@ -257,9 +241,8 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
                                                              size_t shared_bytes, int limit,
                                                              unsigned int flags)
 {
-    if (!min_grid || !block || limit < 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!min_grid || !block || limit < 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE,
+                 CUDA_ERROR_INVALID_VALUE);
     int max_threads, best = 0, best_threads = 0, sm_count = 0;
     WEIR_TRY(weir_soft_cuFuncGetAttribute(&max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                                           handle));
@@ -288,14 +271,10 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (!bytes || n_blocks <= 0 || threads <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!bytes || n_blocks <= 0 || threads <= 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_here(handle, &f));
     int high = optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes;
-    if (blocks_per_sm(f, threads, 0) < n_blocks) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(blocks_per_sm(f, threads, 0) < n_blocks, CUDA_ERROR_INVALID_VALUE);
     int low = 0;
     while (low < high) { /* find the most bytes with which n_blocks still fit */
         int mid = (low + high + 1) / 2;
@@ -314,9 +293,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (!size || !config) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!size || !config, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_here(handle, &f));
     *size = f->non_portable_cluster ? 16 : 8;
     return CUDA_SUCCESS;
@@ -327,9 +304,8 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (!n_clusters || !config || (config->numAttrs > 0 && !config->attrs)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_clusters || !config || (config->numAttrs > 0 && !config->attrs),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_here(handle, &f));
     int size = 1;
     for (unsigned i = 0; i < config->numAttrs; i++) {

@@ -92,9 +92,7 @@ CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_s
         return CUDA_SUCCESS;
     }
     both = calloc(1, sizeof(*both) + n * sizeof(both->at[0]));
-    if (!both) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!both, CUDA_ERROR_OUT_OF_MEMORY);
     both->refs = 1;
     for (; both->n < n_old; both->n++) {
         both->at[both->n] = old->at[both->n];
@@ -113,9 +111,7 @@ static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_sof
         return CUDA_SUCCESS;
     }
     clone->user_objects = calloc(n, sizeof(clone->user_objects[0]));
-    if (!clone->user_objects) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!clone->user_objects, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         clone->user_objects[i] = graph->user_objects[i];
         clone->user_objects[i].object->count += clone->user_objects[i].count;
@@ -292,9 +288,7 @@ CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    if (!ret || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_make(&graph));
     *ret = (CUgraph)graph;
     return CUDA_SUCCESS;
@@ -305,12 +299,8 @@ CUresult weir_soft_cuGraphDestroy(CUgraph handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
-    if (graph->is_child) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_capture_uses(graph)) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(graph->is_child, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(weir_soft_capture_uses(graph), CUDA_ERROR_ILLEGAL_STATE);
     weir_soft_object_retire(graph);
     return CUDA_SUCCESS;
 }
@@ -319,9 +309,7 @@ CUresult weir_soft_cuGraphClone(CUgraph *ret, CUgraph handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph, *clone;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
     WEIR_TRY(weir_soft_graph_clone(graph, &clone));
     *ret = (CUgraph)clone;
@@ -334,15 +322,11 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *clone;
     struct weir_soft_node *node;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_find(clone_handle, &clone));
     WEIR_TRY(weir_soft_node_find(original, &node));
     struct weir_soft_node *found = clone_of(clone, node);
-    if (!found) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!found, CUDA_ERROR_INVALID_VALUE);
     *ret = (CUgraphNode)found;
     return CUDA_SUCCESS;
 }
@@ -352,9 +336,7 @@ static CUresult list_nodes(const struct weir_soft_graph *graph, bool roots, CUgr
                            size_t *n_nodes)
 {
     size_t n = 0;
-    if (!n_nodes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_nodes, CUDA_ERROR_INVALID_VALUE);
     for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         if (roots && node->before.n != 0) {
             continue;
@@ -393,9 +375,7 @@ CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraph
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
-    if (!n_edges || !from != !to) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_edges || !from != !to, CUDA_ERROR_INVALID_VALUE);
     size_t n = 0;
     for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         for (uint32_t i = 0; i < node->before.n; i++, n++) {
@@ -421,9 +401,7 @@ CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_TRY(weir_soft_node_find(handle, &node));
-    if (!n_nodes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_nodes, CUDA_ERROR_INVALID_VALUE);
     size_t n = node->before.n;
     for (size_t i = 0; nodes && i < *n_nodes; i++) {
         nodes[i] = i < n ? (CUgraphNode)node->before.at[i] : NULL;
@@ -441,9 +419,7 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_TRY(weir_soft_node_find(handle, &node));
-    if (!n_nodes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_nodes, CUDA_ERROR_INVALID_VALUE);
     size_t n = 0;
     for (struct weir_soft_node *other = node->graph->first; other; other = other->next) {
         for (uint32_t i = 0; i < other->before.n; i++) {
@@ -469,16 +445,12 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
 static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNode *from,
                             const CUgraphNode *to, size_t n)
 {
-    if (n > 0 && (!from || !to)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n > 0 && (!from || !to), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *a, *b;
         WEIR_TRY(weir_soft_node_find(from[i], &a));
         WEIR_TRY(weir_soft_node_find(to[i], &b));
-        if (a->graph != graph || b->graph != graph || a == b) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(a->graph != graph || b->graph != graph || a == b, CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -498,9 +470,7 @@ CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *
                                  data ? &data[i] : NULL)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (node->before.n == had) {
-            return CUDA_ERROR_INVALID_VALUE; /* the edge exists */
-        }
+        WEIR_FAIL_IF(node->before.n == had, CUDA_ERROR_INVALID_VALUE); /* the edge exists */
     }
     return CUDA_SUCCESS;
 }
@@ -530,9 +500,8 @@ CUresult weir_soft_cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNod
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
     WEIR_TRY(check_edges(graph, from, to, n));
     for (size_t i = 0; i < n; i++) {
-        if (!edge_remove((struct weir_soft_node *)to[i], (struct weir_soft_node *)from[i])) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!edge_remove((struct weir_soft_node *)to[i], (struct weir_soft_node *)from[i]),
+                     CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -543,9 +512,7 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
     struct weir_soft_node *node;
     WEIR_TRY(weir_soft_node_find(handle, &node));
     struct weir_soft_graph *graph = node->graph;
-    if (weir_soft_capture_uses(graph)) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(weir_soft_capture_uses(graph), CUDA_ERROR_ILLEGAL_STATE);
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -574,14 +541,10 @@ CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsign
                                         "empty",  "wait",   "record", "sem signal", "sem wait",
                                         "alloc",  "free",   "mem op", "conditional"};
     struct weir_soft_graph *graph;
-    if (!path) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
     FILE *file = fopen(path, "w");
-    if (!file) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
     fprintf(file, "digraph graph_%p {\n", (void *)graph);
     for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         const char *kernel =
@@ -607,9 +570,7 @@ CUresult weir_soft_cuUserObjectCreate(CUuserObject *ret, void *ptr, CUhostFn des
     }
     struct weir_soft_user_object *object =
         weir_soft_object_new(WEIR_SOFT_USER_OBJECT, sizeof(*object), NULL, NULL);
-    if (!object) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!object, CUDA_ERROR_OUT_OF_MEMORY);
     object->ptr = ptr;
     object->destroy = destroy;
     object->count = count;
@@ -621,9 +582,7 @@ CUresult weir_soft_cuUserObjectRetain(CUuserObject handle, unsigned int count)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
-    if (!object || count == 0 || count > INT32_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!object || count == 0 || count > INT32_MAX, CUDA_ERROR_INVALID_VALUE);
     object->count += count;
     return CUDA_SUCCESS;
 }
@@ -632,9 +591,7 @@ CUresult weir_soft_cuUserObjectRelease(CUuserObject handle, unsigned int count)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
-    if (!object || count == 0 || count > object->count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!object || count == 0 || count > object->count, CUDA_ERROR_INVALID_VALUE);
     weir_soft_user_object_drop(object, count);
     return CUDA_SUCCESS;
 }
@@ -660,9 +617,7 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
     }
     void *grown =
         realloc(graph->user_objects, (graph->n_user_objects + 1) * sizeof(graph->user_objects[0]));
-    if (!grown) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
     graph->user_objects = grown;
     graph->user_objects[graph->n_user_objects].object = object;
     graph->user_objects[graph->n_user_objects++].count = count;

@@ -126,13 +126,9 @@ static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_no
         if (node->op) {
             node->op->refs++;
         }
-        if (names_gone(node->op)) {
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
+        WEIR_FAIL_IF(names_gone(node->op), CUDA_ERROR_INVALID_HANDLE);
         out->before = calloc(node->before.n + 1u, sizeof(uint32_t));
-        if (!out->before) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!out->before, CUDA_ERROR_OUT_OF_MEMORY);
         out->n_before = node->before.n;
         for (uint32_t b = 0; b < node->before.n; b++) {
             out->before[b] = node->before.at[b]->order;
@@ -184,15 +180,10 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     struct weir_soft_graph *graph;
     struct weir_soft_graph_exec *exec;
     struct weir_soft_ctx *ctx;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if ((flags & ~(unsigned long long)INSTANTIATE_FLAGS) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0,
+                 CUDA_ERROR_NOT_SUPPORTED);
+    WEIR_FAIL_IF((flags & ~(unsigned long long)INSTANTIATE_FLAGS) != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_find(handle, &graph));
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(exec_make(graph, flags, ctx, &exec));
@@ -229,9 +220,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
                                                 CUstream default_stream)
 {
     (void)default_stream; /* there is nothing to upload */
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     params->hErrNode_out = NULL;
     CUresult result = instantiate(ret, graph, params->flags);
     params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
@@ -260,9 +249,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    if (!flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!flags, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_exec_find(handle, &exec));
     *flags = exec->flags & SHOWN_FLAGS;
     return CUDA_SUCCESS;
@@ -377,9 +364,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (any_names_gone(exec)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(any_names_gone(exec), CUDA_ERROR_INVALID_HANDLE);
     if (stream->legacy) {
         WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
@@ -391,9 +376,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     struct weir_soft_ctx *ctx = stream->object.ctx;
     struct weir_soft_task *first = weir_soft_task_new(ctx, NULL, stream->priority);
     struct weir_soft_task *last = weir_soft_task_new(ctx, NULL, stream->priority);
-    if (!first || !last) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!first || !last, CUDA_ERROR_OUT_OF_MEMORY);
     last->users = exec->users;
     if (last->users) {
         last->users->refs++;
@@ -610,9 +593,7 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     struct weir_soft_graph_exec *exec;
     struct weir_soft_graph *graph;
     struct weir_soft_node *bad;
-    if (!info) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!info, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_TRY(weir_soft_graph_find(graph_handle, &graph));
     struct weir_soft_users *users = NULL;
@@ -633,9 +614,7 @@ CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphN
                                      CUgraphExecUpdateResult *ret_update)
 {
     CUgraphExecUpdateResultInfo info = {0};
-    if (!ret_update) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret_update, CUDA_ERROR_INVALID_VALUE);
     CUresult result = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
     *ret_update = info.result;
     if (error_node) {
@@ -667,9 +646,7 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
     struct weir_soft_graph_exec *exec;
     WEIR_TRY(weir_soft_exec_find(handle, &exec));
     const struct exec_node *node = !source ? NULL : exec_node_of(exec, source);
-    if (!node || !enabled) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!node || !enabled, CUDA_ERROR_INVALID_VALUE);
     *enabled = !node->disabled;
     return CUDA_SUCCESS;
 }
@@ -680,12 +657,9 @@ CUresult weir_soft_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribu
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!value || (unsigned)id > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!value || (unsigned)id > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH,
+                 CUDA_ERROR_INVALID_VALUE);
     bool high = id == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || id == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
     *(cuuint64_t *)value = high ? device->graph_high_bytes : device->graph_used_bytes;
     return CUDA_SUCCESS;
@@ -695,9 +669,7 @@ CUresult weir_soft_cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribu
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (!value || *(const cuuint64_t *)value != 0 ||
         (id != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && id != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -20,9 +20,7 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
                                const struct weir_soft_op *old, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(params->ctx, &ctx));
     void *function = params->func ? (void *)params->func : (void *)params->kern;
     struct weir_soft_launch_args args = {
@@ -49,9 +47,7 @@ CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
 {
     struct weir_soft_ctx *ctx;
     bool host_src, host_dst;
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
     return weir_soft_copy_resolve(params, ctx, ret_op, &host_src, &host_dst);
 }
@@ -60,9 +56,7 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
                             struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
     return weir_soft_set_make(params, ctx, ret_op);
 }
@@ -70,14 +64,10 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
 CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (!params || !params->fn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params || !params->fn, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->host.fn = params->fn;
     op->host.user = params->userData;
     *ret_op = op;
@@ -90,9 +80,7 @@ CUresult weir_soft_node_event(enum weir_soft_op_kind kind, CUevent handle,
     struct weir_soft_event *event;
     WEIR_TRY(weir_soft_event_find(handle, &event));
     struct weir_soft_op *op = weir_soft_op_new(kind, event->object.ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->event = weir_soft_object_ref(event);
     *ret_op = op;
     return CUDA_SUCCESS;
@@ -102,9 +90,7 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
                                struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(params->ctx, &ctx));
     return weir_soft_memops_make(ctx, params->count, params->paramArray, params->flags, ret_op);
 }
@@ -149,9 +135,7 @@ static CUresult node_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_soft_
     }
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->alloc.asked = *params;
     WEIR_TRY(weir_soft_graph_memory_make(op));
     params->dptr = op->alloc.asked.dptr;
@@ -164,13 +148,9 @@ static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_GRAPH) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || alloc->kind != WEIR_SOFT_ALLOC_GRAPH, CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->free.address = address;
     op->free.id = alloc->id;
     *ret_op = op;
@@ -236,9 +216,7 @@ static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *b
                           struct weir_soft_graph **ret_graph, struct weir_soft_nodes *ret_before)
 {
     memset(ret_before, 0, sizeof(*ret_before));
-    if (!ret || (n > 0 && !before)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || (n > 0 && !before), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_graph_find(handle, ret_graph));
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, before[i]);
@@ -384,9 +362,7 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
     struct weir_soft_graph *graph, *child = NULL;
     struct weir_soft_nodes nodes;
     struct weir_soft_op *op = NULL;
-    if (!params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
         WEIR_TRY(weir_soft_graph_find(params->graph.graph, &child));
     }
@@ -545,9 +521,7 @@ CUresult weir_soft_cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNod
     struct weir_soft_node *node;
     WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
-    if ((unsigned)id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((unsigned)id >= WEIR_SOFT_LAUNCH_ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
     *value = k->attributes[id];
     if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
         value->cooperative = k->cooperative;

@@ -22,9 +22,7 @@ static void green_release(void *object)
 CUresult weir_soft_green_find(CUgreenCtx handle, struct weir_soft_green **ret_green)
 {
     struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
-    if (!green) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!green, CUDA_ERROR_INVALID_CONTEXT);
     *ret_green = green;
     return green->object.ctx->sticky;
 }
@@ -38,15 +36,9 @@ CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_hand
     struct weir_soft_device *device = weir_soft_device_at(dev);
     const struct weir_soft_resource_desc *desc =
         weir_soft_object_find(WEIR_SOFT_RESOURCE_DESC, desc_handle);
-    if (!ret || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (desc->device != device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(desc->device != device, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_retain_primary(device));
     if (weir_soft_device_waits()) {
         weir_soft_ctx_wait_keeping_out(device->primary);
@@ -67,9 +59,7 @@ CUresult weir_soft_cuGreenCtxDestroy(CUgreenCtx handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
-    if (!green) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!green, CUDA_ERROR_INVALID_CONTEXT);
     struct weir_soft_ctx *ctx = green->object.ctx;
     green->destroyed = true;
     for (struct weir_soft_stream *s = ctx->streams; s; s = s->next) {
@@ -85,9 +75,7 @@ CUresult weir_soft_cuCtxFromGreenCtx(CUcontext *ret, CUgreenCtx handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_green_find(handle, &green));
     *ret = (CUcontext)green;
     return CUDA_SUCCESS;
@@ -109,14 +97,10 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
-    if (!ret || flags != CU_STREAM_NON_BLOCKING) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || flags != CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_green_find(handle, &green));
     struct weir_soft_stream *stream = weir_soft_stream_make(green->object.ctx, flags, priority);
-    if (!stream) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_OUT_OF_MEMORY);
     stream->green = weir_soft_object_ref(green);
     if (green->held) {
         green->held->refs++;
@@ -148,14 +132,10 @@ CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle
     struct weir_soft_event *event;
     WEIR_TRY(weir_soft_green_find(handle, &green));
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
-    if (event->object.ctx != green->object.ctx) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(event->object.ctx != green->object.ctx, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(refuse_captures(green));
     struct weir_soft_task *mark = weir_soft_task_new(green->object.ctx, NULL, 0);
-    if (!mark) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!mark, CUDA_ERROR_OUT_OF_MEMORY);
     bool ordered = true;
     for (const struct weir_soft_stream *s = green->object.ctx->streams; s; s = s->next) {
         ordered = (s->green != green || weir_soft_task_after(mark, s->tail)) && ordered;
@@ -181,9 +161,7 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     }
     struct weir_soft_ctx *ctx = green->object.ctx;
     struct weir_soft_task *held = weir_soft_task_new(ctx, NULL, 0);
-    if (!held) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!held, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_soft_event_wait_in(event, held);
     bool ordered = weir_soft_task_after(held, green->held);
     for (struct weir_soft_stream *s = ctx->streams; s && ordered; s = s->next) {

@@ -59,9 +59,7 @@ static void front_device(int ordinal, struct weir_common_device *ret_device)
 static CUresult front_primary(CUdevice dev, CUcontext *ret_context)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *ret_context = (CUcontext)device->primary;
     return CUDA_SUCCESS;
 }
@@ -82,12 +80,8 @@ static CUresult front_module_function(CUmodule module, unsigned int index, CUfun
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_module *m = weir_soft_object_find(WEIR_SOFT_MODULE, module);
-    if (!m) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (index >= m->n_functions) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(index >= m->n_functions, CUDA_ERROR_NOT_FOUND);
     *ret_function = (CUfunction)m->functions[index];
     return CUDA_SUCCESS;
 }
@@ -184,13 +178,9 @@ static CUresult init_locked(void)
 
 CUresult weir_soft_cuInit(unsigned int flags)
 {
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
     int now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
-    if (now == STATE_FORKED) {
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
+    WEIR_FAIL_IF(now == STATE_FORKED, CUDA_ERROR_NOT_INITIALIZED);
     if (now != STATE_NONE) {
         return now == STATE_READY ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
     }

@@ -81,12 +81,8 @@ CUresult weir_soft_cuIpcGetMemHandle(CUipcMemHandle *ret, CUdeviceptr address)
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     int fd = weir_soft_space_arena(&arena);
-    if (!ret || !alloc || alloc->kind != WEIR_SOFT_ALLOC_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (fd < 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!ret || !alloc || alloc->kind != WEIR_SOFT_ALLOC_DEVICE, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_NOT_SUPPORTED);
     struct handle handle = {.magic = MEMORY_MAGIC,
                             .pid = getpid(),
                             .fd = fd,
@@ -122,9 +118,7 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
         return CUDA_SUCCESS;
     }
     int fd = handle_open(&handle, "/memfd:weir-softgpu");
-    if (fd < 0) {
-        return CUDA_ERROR_MAP_FAILED;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_MAP_FAILED);
     uint64_t end, first = handle.offset & ~(uint64_t)(PAGE_BYTES - 1);
     void *at = MAP_FAILED;
     uint64_t span = 0;
@@ -134,9 +128,7 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
         at = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
     }
     close(fd);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_MAP_FAILED;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_MAP_FAILED);
     struct weir_soft_alloc like = {.base = (uint64_t)(uintptr_t)at + (handle.offset - first),
                                    .bytes = handle.bytes,
                                    .kind = WEIR_SOFT_ALLOC_IPC,
@@ -165,9 +157,8 @@ CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing,
+                 CUDA_ERROR_INVALID_VALUE);
     struct opened *o = find_opened(NULL, address);
     if (o && --o->count != 0) {
         return CUDA_SUCCESS;
@@ -188,13 +179,9 @@ CUresult weir_soft_cuIpcGetEventHandle(CUipcEventHandle *ret, CUevent event_hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_event_find(event_handle, &event));
-    if (!event->shared) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!event->shared, CUDA_ERROR_INVALID_HANDLE);
     struct handle handle = {.magic = EVENT_MAGIC, .pid = getpid(), .fd = event->shared_fd};
     memset(ret, 0, sizeof(*ret));
     memcpy(ret, &handle, sizeof(handle));
@@ -208,14 +195,10 @@ CUresult weir_soft_cuIpcOpenEventHandle(CUevent *ret, CUipcEventHandle opaque)
     struct weir_soft_event *event;
     struct handle handle;
     memcpy(&handle, &opaque, sizeof(handle));
-    if (!ret || handle.magic != EVENT_MAGIC) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || handle.magic != EVENT_MAGIC, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     int fd = handle_open(&handle, "/memfd:weir-softgpu-event");
-    if (fd < 0) {
-        return CUDA_ERROR_MAP_FAILED;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_MAP_FAILED);
     WEIR_TRY(
         weir_soft_event_make(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, fd, &event));
     *ret = (CUevent)event;

@@ -19,13 +19,11 @@ static CUresult check_geometry(const struct weir_soft_launch_args *args,
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint32_t threads = b[0] * b[1] * b[2];
-    if (threads > MAX_BLOCK_THREADS || threads > info->max_threads) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(threads > MAX_BLOCK_THREADS || threads > info->max_threads,
+                 CUDA_ERROR_INVALID_VALUE);
     for (int i = 0; i < 3; i++) {
-        if (info->required_block[i] != 0 && info->required_block[i] != b[i]) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(info->required_block[i] != 0 && info->required_block[i] != b[i],
+                     CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -39,20 +37,16 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
         weir_log_warn("softgpu: kernel %s cannot run: %s", info->name, info->unsupported);
         return info->launches ? CUDA_ERROR_CDP_NOT_SUPPORTED : CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (args->shared_bytes > (unsigned)function->max_dynamic_shared) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(args->shared_bytes > (unsigned)function->max_dynamic_shared,
+                 CUDA_ERROR_INVALID_VALUE);
     uint32_t threads = args->block[0] * args->block[1] * args->block[2];
     uint32_t per_sm =
         weir_exec_occupancy(ctx->device->engine, function->kernel, threads, args->shared_bytes);
-    if (per_sm == 0) {
-        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    }
+    WEIR_FAIL_IF(per_sm == 0, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     uint64_t blocks = (uint64_t)args->grid[0] * args->grid[1] * args->grid[2];
     uint32_t n_sms = args->sms ? weir_exec_sms_count(args->sms) : ctx->device->usable_sms;
-    if (cooperative && blocks > (uint64_t)per_sm * n_sms) {
-        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    }
+    WEIR_FAIL_IF(cooperative && blocks > (uint64_t)per_sm * n_sms,
+                 CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     return CUDA_SUCCESS;
 }
 
@@ -69,9 +63,7 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (!bytes || (!data && *bytes != 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!bytes || (!data && *bytes != 0), CUDA_ERROR_INVALID_VALUE);
     *ret_data = data;
     *ret_bytes = *bytes;
     return CUDA_SUCCESS;
@@ -83,9 +75,7 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
     k->params_bytes = info->param_bytes;
     k->params = calloc(1, info->param_bytes + 8u);
     k->pointers = calloc(info->n_params + 1u, sizeof(void *));
-    if (!k->params || !k->pointers) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!k->params || !k->pointers, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < info->n_params; i++) {
         k->pointers[i] = (char *)k->params + info->params[i].offset;
     }
@@ -93,21 +83,15 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
         const void *data;
         size_t bytes;
         WEIR_TRY(read_extra(args->extra, &data, &bytes));
-        if (bytes > MAX_PARAM_BYTES) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(bytes > MAX_PARAM_BYTES, CUDA_ERROR_INVALID_VALUE);
         if (bytes > 0) {
             memcpy(k->params, data, bytes < info->param_bytes ? bytes : info->param_bytes);
         }
         return CUDA_SUCCESS;
     }
-    if (info->n_params > 0 && !args->params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(info->n_params > 0 && !args->params, CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < info->n_params; i++) {
-        if (!args->params[i]) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!args->params[i], CUDA_ERROR_INVALID_VALUE);
         memcpy(k->pointers[i], args->params[i], info->params[i].bytes);
     }
     return CUDA_SUCCESS;
@@ -119,9 +103,7 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
 
 CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
 {
-    if (id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(id >= WEIR_SOFT_LAUNCH_ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
     if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
         (v->clusterDim.x > MAX_CLUSTER || v->clusterDim.y > MAX_CLUSTER ||
          v->clusterDim.z > MAX_CLUSTER ||
@@ -139,9 +121,7 @@ CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
 static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAttribute *attributes,
                                 unsigned n)
 {
-    if (n > 0 && !attributes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n > 0 && !attributes, CUDA_ERROR_INVALID_VALUE);
     for (unsigned i = 0; i < n; i++) {
         unsigned id = (unsigned)attributes[i].id;
         const CUlaunchAttributeValue *v = &attributes[i].value;
@@ -183,15 +163,11 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
                                struct weir_soft_op **ret_op)
 {
     struct weir_soft_function *function;
-    if (args->params && args->extra) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(args->params && args->extra, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_function_find(args->function, ctx, &function));
     WEIR_TRY(check_geometry(args, function));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_KERNEL, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_op_kernel *k = &op->kernel;
     k->function = weir_soft_object_ref(function);
     k->handle = args->function;
@@ -229,9 +205,7 @@ static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handl
     WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     struct weir_soft_ctx *current;
     WEIR_TRY(weir_soft_ctx_current(&current));
-    if (stream->object.ctx->device != current->device) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(stream->object.ctx->device != current->device, CUDA_ERROR_INVALID_HANDLE);
     args->sms = stream->green ? &stream->green->sms : NULL;
     WEIR_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
     CUevent events[2] = {NULL, NULL};
@@ -271,9 +245,7 @@ CUresult weir_soft_cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy
 CUresult weir_soft_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
                                     void **extra, CUstream default_stream)
 {
-    if (!config) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!config, CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_launch_args args = {
         .function = f,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},

@@ -49,9 +49,7 @@ static CUresult instance_load(struct weir_soft_library *library, struct weir_sof
 {
     struct weir_soft_module **grown =
         realloc(library->instances, (library->n_instances + 1) * sizeof(struct weir_soft_module *));
-    if (!grown) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
     library->instances = grown;
     struct weir_soft_module *module;
     WEIR_TRY(weir_soft_module_load(ctx, &library->image, log, &module));
@@ -111,9 +109,7 @@ static CUresult any_instance(struct weir_soft_library *library,
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library)
 {
     struct weir_soft_library *library = weir_soft_object_find(WEIR_SOFT_LIBRARY, handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!library, CUDA_ERROR_INVALID_HANDLE);
     *ret_library = library;
     return CUDA_SUCCESS;
 }
@@ -126,9 +122,7 @@ static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool
     WEIR_TRY(weir_soft_image_verdict(image));
     struct weir_soft_library *library =
         weir_soft_object_new(WEIR_SOFT_LIBRARY, sizeof(*library), NULL, library_release);
-    if (!library) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!library, CUDA_ERROR_OUT_OF_MEMORY);
     library->image = *image;
     memset(image, 0, sizeof(*image));
     if (now) { /* plain PTX: its errors belong to this call */
@@ -172,9 +166,8 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
     struct weir_soft_jit jit;
     struct weir_soft_log log = {{0}};
     struct weir_soft_image image = {0};
-    if (!ret || !data || (n_library_options > 0 && (!library_options || !library_values))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !data || (n_library_options > 0 && (!library_options || !library_values)),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     CUresult result = weir_soft_image_read(data, capability_here(), &image, &log);
     if (result == CUDA_SUCCESS) {
@@ -199,9 +192,8 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
     struct weir_soft_image image = {0};
     char *data;
     size_t bytes;
-    if (!ret || !path || (n_library_options > 0 && (!library_options || !library_values))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !path || (n_library_options > 0 && (!library_options || !library_values)),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
@@ -277,18 +269,12 @@ CUresult weir_soft_cuLibraryGetKernel(CUkernel *ret, CUlibrary handle, const cha
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (!ret || !name || name[0] == '\0') {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !name || name[0] == '\0', CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_library_find(handle, &library));
     WEIR_TRY(any_instance(library, &module));
-    if (!weir_soft_module_function(module, name)) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!weir_soft_module_function(module, name), CUDA_ERROR_NOT_FOUND);
     struct weir_soft_kernel *kernel = kernel_of(library, name);
-    if (!kernel) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!kernel, CUDA_ERROR_OUT_OF_MEMORY);
     *ret = (CUkernel)kernel;
     return CUDA_SUCCESS;
 }
@@ -298,9 +284,7 @@ CUresult weir_soft_cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!count, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_library_find(handle, &library));
     WEIR_TRY(any_instance(library, &module));
     *count = module->n_functions;
@@ -312,16 +296,12 @@ CUresult weir_soft_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n, 
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (!kernels || n == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!kernels || n == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_library_find(handle, &library));
     WEIR_TRY(any_instance(library, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         struct weir_soft_kernel *kernel = kernel_of(library, module->functions[i]->info->name);
-        if (!kernel) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!kernel, CUDA_ERROR_OUT_OF_MEMORY);
         kernels[i] = (CUkernel)kernel;
     }
     return CUDA_SUCCESS;
@@ -333,9 +313,7 @@ CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
     struct weir_soft_library *library;
     struct weir_soft_module *module;
     struct weir_soft_ctx *ctx;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_library_find(handle, &library));
     WEIR_TRY(instance_of(library, ctx, &module));
@@ -350,9 +328,7 @@ CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool manag
     struct weir_soft_library *library;
     struct weir_soft_module *module;
     struct weir_soft_ctx *ctx;
-    if (!name || name[0] == '\0' || (!address && !bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!name || name[0] == '\0' || (!address && !bytes), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_library_find(handle, &library));
     CUresult result = weir_soft_ctx_current(&ctx);
     if (result != CUDA_SUCCESS && !managed) {
@@ -371,14 +347,10 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
     if (!function) {
         struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
         struct weir_soft_module *module;
-        if (!kernel) {
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
+        WEIR_FAIL_IF(!kernel, CUDA_ERROR_INVALID_HANDLE);
         WEIR_TRY(instance_of(kernel->library, ctx, &module));
         function = weir_soft_module_function(module, kernel->name);
-        if (!function) {
-            return CUDA_ERROR_NOT_FOUND;
-        }
+        WEIR_FAIL_IF(!function, CUDA_ERROR_NOT_FOUND);
     } else if (function->object.ctx != ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -391,12 +363,8 @@ CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_function *function;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_soft_object_find(WEIR_SOFT_KERNEL, handle)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_soft_object_find(WEIR_SOFT_KERNEL, handle), CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_function_find(handle, ctx, &function));
     *ret = (CUfunction)function;

@@ -31,16 +31,12 @@ CUresult weir_soft_cuLinkCreate_v2(unsigned int n_options, CUjit_option *options
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_jit jit;
-    if (!ret) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_link *link =
         weir_soft_object_new(WEIR_SOFT_LINK, sizeof(*link), ctx, link_release);
-    if (!link) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_OUT_OF_MEMORY);
     link->jit = jit;
     link->values = values;
     *ret = (CUlinkState)link;
@@ -56,9 +52,8 @@ static CUresult add(struct weir_soft_link *link, CUjitInputType type, const void
         return elf || type == CU_JIT_INPUT_LIBRARY ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                    : CUDA_ERROR_INVALID_IMAGE;
     }
-    if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY,
+                 CUDA_ERROR_INVALID_VALUE);
     uint32_t before = link->image.n_sources;
     CUresult result = weir_soft_image_read_sized(
         data, bytes, link->object.ctx->device->compute_capability, &link->image, &log);
@@ -82,12 +77,8 @@ CUresult weir_soft_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void
     (void)name;
     struct weir_soft_jit jit;
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
-    if (!data || bytes == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!link || link->output) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!data || bytes == 0, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!link || link->output, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     return add(link, type, data, bytes);
 }
@@ -100,12 +91,8 @@ CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, cons
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
     char *data;
     size_t bytes;
-    if (!path) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!link || link->output) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!link || link->output, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result = add(link, type, data, bytes);
@@ -144,12 +131,8 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
     struct weir_soft_log log = {{0}};
     struct weir_soft_module *module;
-    if (!link || link->output) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!ret || link->image.n_sources == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!link || link->output, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!ret || link->image.n_sources == 0, CUDA_ERROR_INVALID_VALUE);
     /* Link once now, so that this call reports the errors. */
     CUresult result = weir_soft_module_load(link->object.ctx, &link->image, &log, &module);
     weir_soft_jit_report(&link->jit, link->values, &log);
@@ -159,9 +142,7 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     weir_soft_module_drop(module);
     size_t bytes;
     link->output = serialize(&link->image, &bytes);
-    if (!link->output) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!link->output, CUDA_ERROR_OUT_OF_MEMORY);
     *ret = link->output;
     if (ret_bytes) {
         *ret_bytes = bytes;
@@ -173,9 +154,7 @@ CUresult weir_soft_cuLinkDestroy(CUlinkState state)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     weir_soft_object_retire(link);
     return CUDA_SUCCESS;
 }

@@ -30,9 +30,7 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_alloc *alloc;
-    if (!ret || bytes == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || bytes == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
     *ret = alloc->base;
@@ -46,14 +44,10 @@ CUresult weir_soft_cuMemAllocPitch_v2(CUdeviceptr *ret, size_t *pitch, size_t wi
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (width_bytes > MAX_PITCH) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(width_bytes > MAX_PITCH, CUDA_ERROR_INVALID_VALUE);
     size_t row = (width_bytes + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
     size_t bytes;
-    if (__builtin_mul_overflow(row, height, &bytes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(__builtin_mul_overflow(row, height, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_soft_cuMemAlloc_v2(ret, bytes));
     *pitch = row;
     return CUDA_SUCCESS;
@@ -110,9 +104,7 @@ CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUd
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (!alloc) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!alloc, CUDA_ERROR_NOT_FOUND);
     if (base) {
         *base = alloc->base;
     }
@@ -133,22 +125,16 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || (flags & ~HOST_ALLOC_FLAGS) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || (flags & ~HOST_ALLOC_FLAGS) != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (bytes == 0) {
         *ret = NULL;
         return CUDA_SUCCESS;
     }
-    if (bytes > SIZE_MAX / 2) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(bytes > SIZE_MAX / 2, CUDA_ERROR_OUT_OF_MEMORY);
     size_t span = (bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1);
     void *at = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_alloc like = {.base = (uint64_t)(uintptr_t)at,
                                    .bytes = bytes,
                                    .kind = WEIR_SOFT_ALLOC_HOST,
@@ -188,9 +174,8 @@ CUresult weir_soft_cuMemFreeHost(void *p)
         return CUDA_SUCCESS;
     }
     struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing,
+                 CUDA_ERROR_INVALID_VALUE);
     free_when_settled(alloc, p);
     return CUDA_SUCCESS;
 }
@@ -223,15 +208,9 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (!weir_soft_space_is_empty(base, bytes)) {
-        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    }
-    if (!is_mapped(base, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0, CUDA_ERROR_NOT_SUPPORTED);
+    WEIR_FAIL_IF(!weir_soft_space_is_empty(base, bytes), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    WEIR_FAIL_IF(!is_mapped(base, bytes), CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_alloc like = {.base = base,
                                    .bytes = bytes,
                                    .kind = WEIR_SOFT_ALLOC_REGISTERED,
@@ -249,14 +228,11 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
+    WEIR_FAIL_IF(!alloc || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing,
+                 CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     free_when_settled(alloc, p);
     return CUDA_SUCCESS;
 }
@@ -270,14 +246,10 @@ CUresult weir_soft_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret, void *p, unsig
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || !p || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !p || flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
-    if (!alloc || !is_host(alloc)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || !is_host(alloc), CUDA_ERROR_INVALID_VALUE);
     *ret = (CUdeviceptr)(uintptr_t)p;
     return CUDA_SUCCESS;
 }
@@ -286,14 +258,10 @@ CUresult weir_soft_cuMemHostGetFlags(unsigned int *flags, void *p)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!flags || !p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!flags || !p, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
-    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST, CUDA_ERROR_INVALID_VALUE);
     *flags = alloc->flags;
     return CUDA_SUCCESS;
 }

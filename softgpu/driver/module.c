@@ -19,9 +19,7 @@ CUresult weir_soft_jit_parse(unsigned n, const CUjit_option *options, void **val
 {
     memset(jit, 0, sizeof(*jit));
     jit->error_size_at = jit->info_size_at = -1;
-    if (n > 0 && (!options || !values)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n > 0 && (!options || !values), CUDA_ERROR_INVALID_VALUE);
     for (unsigned i = 0; i < n; i++) {
         switch ((int)options[i]) {
         case CU_JIT_ERROR_LOG_BUFFER:
@@ -39,9 +37,7 @@ CUresult weir_soft_jit_parse(unsigned n, const CUjit_option *options, void **val
             jit->info_size_at = (int)i;
             break;
         default:
-            if ((unsigned)options[i] >= CU_JIT_NUM_OPTIONS) {
-                return CUDA_ERROR_INVALID_VALUE;
-            }
+            WEIR_FAIL_IF((unsigned)options[i] >= CU_JIT_NUM_OPTIONS, CUDA_ERROR_INVALID_VALUE);
             break;
         }
     }
@@ -80,9 +76,7 @@ static enum weir_status variable_allocate(void *user, uint64_t bytes, uint64_t a
     CUresult result =
         weir_soft_space_alloc(user, bytes == 0 ? 1 : bytes, alignment,
                               managed ? WEIR_SOFT_ALLOC_MANAGED : WEIR_SOFT_ALLOC_MODULE, &alloc);
-    if (result != CUDA_SUCCESS) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS, WEIR_ERR_NO_MEMORY);
     memset((void *)(uintptr_t)alloc->base, 0, alloc->bytes);
     *ret_address = alloc->base;
     return WEIR_OK;
@@ -173,9 +167,7 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
     WEIR_TRY(weir_soft_device_engine(ctx->device, &engine));
     struct weir_soft_module *module =
         weir_soft_object_new(WEIR_SOFT_MODULE, sizeof(*module), ctx, module_release);
-    if (!module) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_OUT_OF_MEMORY);
     const struct weir_exec_memory memory = {variable_allocate, variable_release, ctx};
     enum weir_status status =
         weir_soft_forms ? weir_soft_forms->load(engine, image->sources, image->n_sources, &memory,
@@ -248,9 +240,7 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     struct weir_soft_ctx *ctx;
     struct weir_soft_log log = {{0}};
     struct weir_soft_image image = {0};
-    if (!ret || !data) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !data, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     CUresult result = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
@@ -265,9 +255,7 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
 CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes)
 {
     FILE *file = fopen(path, "rb");
-    if (!file) {
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!file, CUDA_ERROR_FILE_NOT_FOUND);
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
     char *data = NULL;
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
@@ -297,9 +285,7 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     struct weir_soft_image image = {0};
     char *data;
     size_t bytes;
-    if (!ret || !path) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !path, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result =
@@ -319,24 +305,18 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (!module || module->library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!module || module->library, CUDA_ERROR_INVALID_HANDLE);
     weir_soft_ctx_wait_for_code(ctx);
     /* The module may have been unloaded meanwhile. */
     module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_INVALID_HANDLE);
     weir_soft_module_drop(module);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
-    if (!mode) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!mode, CUDA_ERROR_INVALID_VALUE);
     *mode = CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
@@ -348,9 +328,7 @@ CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_mo
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!module, CUDA_ERROR_INVALID_HANDLE);
     *ret_module = module;
     return CUDA_SUCCESS;
 }
@@ -371,14 +349,10 @@ CUresult weir_soft_cuModuleGetFunction(CUfunction *ret, CUmodule handle, const c
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (!ret || !name || name[0] == '\0') {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !name || name[0] == '\0', CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_module_find(handle, &module));
     struct weir_soft_function *function = weir_soft_module_function(module, name);
-    if (!function) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!function, CUDA_ERROR_NOT_FOUND);
     *ret = (CUfunction)function;
     return CUDA_SUCCESS;
 }
@@ -388,9 +362,7 @@ CUresult weir_soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned in
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (!functions || n == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!functions || n == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_module_find(handle, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         functions[i] = (CUfunction)module->functions[i];
@@ -420,9 +392,7 @@ CUresult weir_soft_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (!name || name[0] == '\0' || (!address && !bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!name || name[0] == '\0' || (!address && !bytes), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_module_find(handle, &module));
     return weir_soft_module_global(module, name, false, address, bytes);
 }
@@ -431,9 +401,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (!ret || !name) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !name, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_module_find(handle, &module));
     return CUDA_ERROR_NOT_FOUND; /* the toolkits that Weir supports have no texture references */
 }

@@ -207,9 +207,7 @@ static CUresult run_copy(const struct weir_soft_op *op)
         op->copy.arrays[1] ||
         end_is_good(box.dst, op->copy.mapped[1],
                     span_of(box.dst_row_bytes, box.dst_slice_bytes, &box), WEIR_SOFT_WRITE);
-    if (!src_good || !dst_good) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
+    WEIR_FAIL_IF(!src_good || !dst_good, CUDA_ERROR_ILLEGAL_ADDRESS);
     weir_soft_box_copy(&box);
     return CUDA_SUCCESS;
 }
@@ -220,9 +218,8 @@ static CUresult run_set(const CUDA_MEMSET_NODE_PARAMS *set)
         return CUDA_SUCCESS;
     }
     uint64_t span = (set->height - 1) * set->pitch + set->width * set->elementSize;
-    if (!weir_soft_memory_covers(set->dst, span, WEIR_SOFT_WRITE)) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
+    WEIR_FAIL_IF(!weir_soft_memory_covers(set->dst, span, WEIR_SOFT_WRITE),
+                 CUDA_ERROR_ILLEGAL_ADDRESS);
     fill_memory(set);
     return CUDA_SUCCESS;
 }
@@ -317,9 +314,8 @@ static CUresult wait_value(const CUstreamBatchMemOpParams *item, const struct we
     uint32_t low;
     uint64_t sleep_ns = WAIT_SLEEP_NS;
     for (int spin = 0; !value_reached(item, &low); spin++) {
-        if (__atomic_load_n(&ctx->closing, __ATOMIC_ACQUIRE) != 0) {
-            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        }
+        WEIR_FAIL_IF(__atomic_load_n(&ctx->closing, __ATOMIC_ACQUIRE) != 0,
+                     CUDA_ERROR_CONTEXT_IS_DESTROYED);
         if (spin < WAIT_SPINS) {
             weir_cpu_pause();
             continue;
@@ -405,9 +401,8 @@ static CUresult run_ipc(const struct weir_soft_op *op)
         if (__atomic_load_n(&shared->happened, __ATOMIC_ACQUIRE) >= op->ipc.value) {
             return CUDA_SUCCESS;
         }
-        if (__atomic_load_n(&op->ctx->closing, __ATOMIC_ACQUIRE) != 0) {
-            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        }
+        WEIR_FAIL_IF(__atomic_load_n(&op->ctx->closing, __ATOMIC_ACQUIRE) != 0,
+                     CUDA_ERROR_CONTEXT_IS_DESTROYED);
         (void)weir_futex_wait(&shared->bell, bell, 10 * WEIR_NS_PER_MS);
     }
 }

@@ -119,15 +119,11 @@ CUresult weir_soft_cuPointerGetAttribute(void *data, CUpointer_attribute attribu
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     size_t bytes = attribute_bytes(attribute);
-    if (!data || bytes == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!data || bytes == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     uint64_t value;
-    if (!alloc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(attribute_value(alloc, attribute, address, &value));
     memcpy(data, &value, bytes); /* little endian: the low bytes */
     return CUDA_SUCCESS;
@@ -138,14 +134,10 @@ CUresult weir_soft_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *a
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (n == 0 || !attributes || !data) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n == 0 || !attributes || !data, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     for (unsigned i = 0; i < n; i++) {
-        if (!data[i] || attribute_bytes(attributes[i]) == 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!data[i] || attribute_bytes(attributes[i]) == 0, CUDA_ERROR_INVALID_VALUE);
     }
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     for (unsigned i = 0; i < n; i++) {
@@ -167,14 +159,10 @@ CUresult weir_soft_cuPointerSetAttribute(const void *value, CUpointer_attribute 
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (!alloc || is_host(alloc)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!alloc || is_host(alloc), CUDA_ERROR_INVALID_VALUE);
     alloc->sync_memops = *(const unsigned int *)value != 0;
     return CUDA_SUCCESS;
 }
@@ -223,9 +211,7 @@ CUresult weir_soft_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUme
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *s;
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(stream, &s));
     return say(address, bytes, WEIR_ADVICE_PREFETCH, location);
 }
@@ -298,9 +284,7 @@ CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,
                                            CUmem_range_attribute *attributes, size_t n,
                                            CUdeviceptr address, size_t bytes)
 {
-    if (!data || !data_bytes || !attributes || n == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!data || !data_bytes || !attributes || n == 0, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_soft_cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i], address,
                                                   bytes));

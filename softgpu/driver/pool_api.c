@@ -14,9 +14,7 @@ CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolPro
                              struct weir_soft_pool **ret_pool)
 {
     struct weir_soft_pool *pool = weir_soft_object_new(WEIR_SOFT_POOL, sizeof(*pool), NULL, NULL);
-    if (!pool) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!pool, CUDA_ERROR_OUT_OF_MEMORY);
     pool->device = device;
     pool->props = *props;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
@@ -28,19 +26,12 @@ CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *prop
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool;
-    if (!ret || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!ret || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED,
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(props->location.type != CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
     struct weir_soft_device *device = weir_soft_device_at(props->location.id);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(props->handleTypes != CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(weir_soft_pool_make(device, props, &pool));
     *ret = (CUmemoryPool)pool;
     return CUDA_SUCCESS;
@@ -50,9 +41,7 @@ CUresult weir_soft_cuMemPoolDestroy(CUmemoryPool handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!pool || pool->is_default) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool || pool->is_default, CUDA_ERROR_INVALID_VALUE);
     if (pool->device->current_pool == pool) {
         pool->device->current_pool = pool->device->default_pool;
     }
@@ -64,9 +53,7 @@ CUresult weir_soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!pool) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool, CUDA_ERROR_INVALID_VALUE);
     uint64_t least = pool->used > keep ? pool->used : keep;
     pool->reserved = pool->reserved > least ? least : pool->reserved;
     return CUDA_SUCCESS;
@@ -77,9 +64,7 @@ CUresult weir_soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribut
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!pool || !value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool || !value, CUDA_ERROR_INVALID_VALUE);
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -92,9 +77,7 @@ CUresult weir_soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribut
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        if (*(const uint64_t *)value != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(*(const uint64_t *)value != 0, CUDA_ERROR_INVALID_VALUE);
         if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
             pool->used_high = pool->used;
         } else {
@@ -111,9 +94,7 @@ CUresult weir_soft_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribut
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!pool || !value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool || !value, CUDA_ERROR_INVALID_VALUE);
     uint64_t *wide = value;
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -146,21 +127,17 @@ CUresult weir_soft_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!pool || (!descs && count != 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!pool || (!descs && count != 0), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         if (descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             !weir_soft_device_at(descs[i].location.id)) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         bool own = descs[i].location.id == pool->device->ordinal;
-        if (own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            return CUDA_ERROR_INVALID_VALUE; /* the pool's own device always has access */
-        }
-        if (!own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            return CUDA_ERROR_INVALID_DEVICE; /* no peer access */
-        }
+        WEIR_FAIL_IF(own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                     CUDA_ERROR_INVALID_VALUE); /* the pool's own device always has access */
+        WEIR_FAIL_IF(!own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                     CUDA_ERROR_INVALID_DEVICE); /* no peer access */
     }
     return CUDA_SUCCESS;
 }
@@ -170,12 +147,9 @@ CUresult weir_soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool han
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!flags || !location || !pool || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_soft_device_at(location->id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!flags || !location || !pool || location->type != CU_MEM_LOCATION_TYPE_DEVICE,
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(!weir_soft_device_at(location->id), CUDA_ERROR_INVALID_DEVICE);
     *flags = location->id == pool->device->ordinal ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
@@ -188,21 +162,15 @@ CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!pool || pool->device != device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!pool || pool->device != device, CUDA_ERROR_INVALID_VALUE);
     device->current_pool = pool;
     return CUDA_SUCCESS;
 }
 
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
 {
-    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!location || type != CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -239,15 +207,11 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_pool *pool =
         current ? ctx->device->current_pool : weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (!ret || bytes == 0 || !pool) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || bytes == 0 || !pool, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
-        if (!op) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
         op->alloc.asked.poolProps = pool->props;
         op->alloc.asked.bytesize = bytes;
         WEIR_TRY(weir_soft_graph_memory_make(op));
@@ -258,9 +222,8 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
     }
     WEIR_TRY(weir_soft_capture_check_legacy(stream->legacy ? ctx : NULL));
     WEIR_TRY(weir_soft_capture_check(NULL));
-    if (pool->props.maxSize != 0 && bytes > pool->props.maxSize - pool->used) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(pool->props.maxSize != 0 && bytes > pool->props.maxSize - pool->used,
+                 CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_POOL, &alloc));
     alloc->pool = weir_soft_object_ref(pool);
     weir_soft_pool_account(pool, (int64_t)bytes);
@@ -297,9 +260,7 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
         alloc->graph_live = false;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->free.address = address;
     op->free.id = alloc->id;
     bool once = alloc->kind != WEIR_SOFT_ALLOC_GRAPH && !stream->capture;

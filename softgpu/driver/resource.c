@@ -56,9 +56,7 @@ static void resource_write(CUdevResource *resource, const struct resource_data *
 
 static CUresult resource_read(const CUdevResource *resource, struct resource_data *ret_data)
 {
-    if (resource->type != CU_DEV_RESOURCE_TYPE_SM) {
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    }
+    WEIR_FAIL_IF(resource->type != CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     memcpy(ret_data, resource->_internal_padding, sizeof(*ret_data));
     const struct weir_soft_device *device =
         ret_data->magic == MAGIC ? weir_soft_device_at(ret_data->device) : NULL;
@@ -67,9 +65,7 @@ static CUresult resource_read(const CUdevResource *resource, struct resource_dat
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t sm = device->sm_count; sm < WEIR_EXEC_MAX_SMS; sm++) {
-        if (weir_exec_sms_has(&ret_data->sms, sm)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(weir_exec_sms_has(&ret_data->sms, sm), CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -79,12 +75,8 @@ CUresult weir_soft_resource_get(const struct weir_soft_device *device,
                                 CUdevResourceType type)
 {
     struct resource_data data = {.magic = MAGIC, .device = device->ordinal};
-    if (!resource) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (type != CU_DEV_RESOURCE_TYPE_SM) {
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    }
+    WEIR_FAIL_IF(!resource, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(type != CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     for (uint32_t sm = 0; sm < device->sm_count; sm++) {
         if (weir_exec_sms_has(sms ? sms : &device->sms, sm)) {
             weir_exec_sms_add(&data.sms, sm);
@@ -144,21 +136,15 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
 {
     WEIR_SOFT_LOCKED();
     struct resource_data whole;
-    if (!n_groups || !input || (result && *n_groups == 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!n_groups || !input || (result && *n_groups == 0), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(resource_read(input, &whole));
     struct weir_soft_device *device = weir_soft_device_at(whole.device);
     struct weir_exec_device *engine;
     WEIR_TRY(check_flags(device, flags));
     uint32_t n_sms = weir_exec_sms_count(&whole.sms), step = step_of(n_sms, flags);
-    if (least > n_sms) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(least > n_sms, CUDA_ERROR_INVALID_VALUE);
     uint32_t size = least <= step ? step : (least + step - 1) / step * step;
-    if (whole.cut != 0 || size > n_sms) {
-        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-    }
+    WEIR_FAIL_IF(whole.cut != 0 || size > n_sms, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     WEIR_TRY(weir_soft_device_engine(device, &engine));
     uint32_t n = n_sms / size, place = 0;
     if (result && *n_groups < n) {
@@ -205,9 +191,7 @@ static CUresult desc_of(struct weir_soft_device *device, const struct weir_exec_
     weir_soft_object_visit(WEIR_SOFT_RESOURCE_DESC, compare_desc, &same);
     if (!same.found) {
         same.found = weir_soft_object_new(WEIR_SOFT_RESOURCE_DESC, sizeof(*same.found), NULL, NULL);
-        if (!same.found) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!same.found, CUDA_ERROR_OUT_OF_MEMORY);
         same.found->device = device;
         same.found->sms = *sms;
     }
@@ -218,14 +202,12 @@ static CUresult desc_of(struct weir_soft_device *device, const struct weir_exec_
 /* Add a resource to a sum. All must come from one cut, and none may occur twice. */
 static CUresult sum_up(struct resource_data *sum, const struct resource_data *part)
 {
-    if (part->device != sum->device || part->cut == 0 || part->cut != sum->cut) {
-        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-    }
+    WEIR_FAIL_IF(part->device != sum->device || part->cut == 0 || part->cut != sum->cut,
+                 CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     for (uint32_t sm = 0; sm < WEIR_EXEC_MAX_SMS; sm++) {
         if (weir_exec_sms_has(&part->sms, sm)) {
-            if (weir_exec_sms_has(&sum->sms, sm)) {
-                return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-            }
+            WEIR_FAIL_IF(weir_exec_sms_has(&sum->sms, sm),
+                         CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
             weir_exec_sms_add(&sum->sms, sm);
         }
     }
@@ -237,9 +219,7 @@ CUresult weir_soft_cuDevResourceGenerateDesc(CUdevResourceDesc *ret, CUdevResour
 {
     WEIR_SOFT_LOCKED();
     struct resource_data sum, part;
-    if (!ret || !resources || n == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !resources || n == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(resource_read(&resources[0], &sum));
     for (unsigned i = 1; i < n; i++) {
         WEIR_TRY(resource_read(&resources[i], &part));

@@ -77,9 +77,7 @@ CUresult weir_soft_space_init(uint64_t memory_bytes)
     uint64_t bytes = memory_bytes * 2 + ARENA_MARGIN;
     void *at = map_arena(bytes);
     space.free_at = calloc(16, sizeof(*space.free_at));
-    if (at == MAP_FAILED || !space.free_at) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED || !space.free_at, CUDA_ERROR_OUT_OF_MEMORY);
     space.cap_free = 16;
     space.base = (uint64_t)(uintptr_t)at;
     space.bytes = bytes;
@@ -292,15 +290,11 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
                                enum weir_soft_alloc_kind kind, struct weir_soft_alloc **ret_alloc)
 {
     struct weir_soft_device *device = ctx->device;
-    if (bytes > weir_soft_device_free_bytes(device)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(bytes > weir_soft_device_free_bytes(device), CUDA_ERROR_OUT_OF_MEMORY);
     uint64_t span = (bytes + GAP_BYTES + GRAIN_BYTES - 1) & ~(uint64_t)(GRAIN_BYTES - 1);
     alignment = alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment;
     uint64_t base = arena_take(span, alignment);
-    if (base == 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(base == 0, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_alloc *alloc = alloc_new(&(struct weir_soft_alloc){.base = base,
                                                                         .bytes = bytes,
                                                                         .kind = kind,

@@ -148,12 +148,8 @@ CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_st
         return *ret_stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (stream->green && stream->green->destroyed) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(stream->green && stream->green->destroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *ret_stream = stream;
     return stream->object.ctx->sticky;
 }
@@ -234,14 +230,11 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (!ret || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_stream *stream = weir_soft_stream_make(ctx, flags, priority);
-    if (!stream) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_OUT_OF_MEMORY);
     *ret = (CUstream)stream;
     return CUDA_SUCCESS;
 }
@@ -249,16 +242,11 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
 CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
-    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD,
+                 CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
-    if (!stream || stream->legacy || stream->per_thread) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (stream->green && stream->green->destroyed) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    WEIR_FAIL_IF(!stream || stream->legacy || stream->per_thread, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(stream->green && stream->green->destroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     stream_destroy(stream);
     return CUDA_SUCCESS;
 }
@@ -344,9 +332,7 @@ CUresult weir_soft_cuStreamGetAttribute(CUstream handle, CUstreamAttrID id,
     struct weir_soft_stream *stream;
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     const CUstreamAttrValue *mine = attribute_of(stream, id);
-    if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY), CUDA_ERROR_INVALID_VALUE);
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
         memset(value, 0, sizeof(*value));
         value->priority = stream->priority;
@@ -363,9 +349,7 @@ CUresult weir_soft_cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
     struct weir_soft_stream *stream;
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     CUstreamAttrValue *mine = attribute_of(stream, id);
-    if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY), CUDA_ERROR_INVALID_VALUE);
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
         stream->priority = clamped(value->priority);
     } else {
@@ -393,14 +377,10 @@ CUresult weir_soft_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (!fn) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!fn, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, stream->object.ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->host.fn = fn;
     op->host.user = user;
     return weir_soft_stream_submit(stream, op);
@@ -411,18 +391,14 @@ CUresult weir_soft_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, voi
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (!fn || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!fn || flags != 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_CALLBACK, stream->object.ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->callback.fn = fn;
     op->callback.user = user;
     op->callback.stream = handle == CU_STREAM_LEGACY ? NULL : handle;
@@ -461,16 +437,13 @@ CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
                                const CUstreamBatchMemOpParams *items, unsigned flags,
                                struct weir_soft_op **ret_op)
 {
-    if (!items || count == 0 || count > MAX_MEMOPS || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!items || count == 0 || count > MAX_MEMOPS || flags != 0,
+                 CUDA_ERROR_INVALID_VALUE);
     for (unsigned i = 0; i < count; i++) {
         WEIR_TRY(check_item(&items[i]));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_MEMOPS, ctx);
-    if (!op) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!op, CUDA_ERROR_OUT_OF_MEMORY);
     op->memops.items = malloc(count * sizeof(*items));
     if (!op->memops.items) {
         weir_soft_op_put(op);
@@ -501,9 +474,7 @@ CUresult weir_soft_stream_value(CUstream handle, CUstreamBatchMemOpType operatio
                  operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
     unsigned known = write ? CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
                            : (unsigned)CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
-    if ((flags & ~known) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((flags & ~known) != 0, CUDA_ERROR_INVALID_VALUE);
     CUstreamBatchMemOpParams item;
     memset(&item, 0, sizeof(item));
     if (write) {

@@ -5,6 +5,7 @@
  * Words of a map: 0 address, 1 the small arguments, 2-6 dimensions, 7-10 strides, 11-12 box or
  * corners, 13 element strides, 14 pixel counts, 15 a seal that tells a map from other bytes.
  */
+#include "base/status.h"
 #include "proto/softgpu_hand.h"
 
 #include <stdbool.h>
@@ -116,13 +117,10 @@ CUresult weir_soft_cuTensorMapEncodeTiled(
                               (uint32_t)l2Promotion,
                               (uint32_t)oobFill};
 
-    if (!tensorMap || !boxDim || !common_good(&r) || !inner_good(&r, boxDim[0])) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!tensorMap || !boxDim || !common_good(&r) || !inner_good(&r, boxDim[0]),
+                 CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < tensorRank; i++) {
-        if (boxDim[i] == 0 || boxDim[i] > 256) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(boxDim[i] == 0 || boxDim[i] > 256, CUDA_ERROR_INVALID_VALUE);
     }
     write_common(&r, tensorMap);
     for (uint32_t i = 0; i < tensorRank; i++) {
@@ -216,13 +214,9 @@ CUresult weir_soft_cuTensorMapEncodeIm2colWide(
 
 CUresult weir_soft_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
-    if (!tensorMap || tensorMap->opaque[15] != SEAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!tensorMap || tensorMap->opaque[15] != SEAL, CUDA_ERROR_INVALID_VALUE);
     uint64_t align = (tensorMap->opaque[1] >> 24 & 0xff) == 2 ? 32 : 16;
-    if ((uintptr_t)globalAddress % align != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF((uintptr_t)globalAddress % align != 0, CUDA_ERROR_INVALID_VALUE);
     tensorMap->opaque[0] = (uintptr_t)globalAddress;
     return CUDA_SUCCESS;
 }

@@ -153,13 +153,10 @@ CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
     for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
         struct reservation *r = *at;
         if (r->base == base && r->bytes == bytes) {
-            if (!weir_soft_space_is_empty(base, bytes)) {
-                return CUDA_ERROR_INVALID_VALUE; /* something is still mapped there */
-            }
+            WEIR_FAIL_IF(!weir_soft_space_is_empty(base, bytes),
+                         CUDA_ERROR_INVALID_VALUE); /* something is still mapped there */
             r->last = weir_soft_task_new(NULL, NULL, 0);
-            if (!r->last) {
-                return CUDA_ERROR_OUT_OF_MEMORY;
-            }
+            WEIR_FAIL_IF(!r->last, CUDA_ERROR_OUT_OF_MEMORY);
             weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r);
             weir_soft_task_start(r->last);
             *at = r->next;
@@ -199,12 +196,9 @@ static bool is_host_place(const CUmemLocation *location)
 
 static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_device **ret_device)
 {
-    if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if ((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
+                 CUDA_ERROR_NOT_SUPPORTED);
     if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         *ret_device = weir_soft_device_at(prop->location.id);
         return *ret_device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -284,13 +278,10 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device;
-    if (!ret || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(check_prop(prop, &device));
-    if (device && bytes > weir_soft_device_free_bytes(device)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(device && bytes > weir_soft_device_free_bytes(device), CUDA_ERROR_OUT_OF_MEMORY);
     int fd = chunk_file(device);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
         weir_fd_close(fd);
@@ -304,9 +295,7 @@ CUresult weir_soft_cuMemRelease(CUmemGenericAllocationHandle handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
-    if (!chunk) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!chunk, CUDA_ERROR_INVALID_VALUE);
     chunk->handles--;
     if (chunk->handles == 0 && chunk->object.refs == 1) {
         weir_soft_object_retire(chunk);
@@ -329,9 +318,7 @@ CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     }
     void *at = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_FIXED, chunk->fd, (off_t)offset);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_device *device = chunk->device ? chunk->device : weir_soft_device_at(0);
     struct weir_soft_alloc like = {.base = address,
                                    .bytes = bytes,
@@ -371,9 +358,7 @@ static bool mappings_cover(uint64_t base, uint64_t bytes)
 CUresult weir_soft_cuMemUnmap(CUdeviceptr base, size_t bytes)
 {
     WEIR_SOFT_LOCKED();
-    if (!mappings_cover(base, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!mappings_cover(base, bytes), CUDA_ERROR_INVALID_VALUE);
     uint64_t at = base;
     while (at < base + bytes) {
         struct weir_soft_alloc *alloc = weir_soft_space_at(at);
@@ -405,9 +390,8 @@ static CUresult check_access(const CUmemAccessDesc *desc, uint64_t base, uint64_
         return weir_soft_device_at(desc->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     for (uint64_t at = base; at < base + bytes; at += weir_soft_space_at(at)->bytes) {
-        if (!is_host_place(&weir_soft_space_at(at)->chunk->prop.location)) {
-            return CUDA_ERROR_INVALID_VALUE; /* the processor does not reach a device's memory */
-        }
+        WEIR_FAIL_IF(!is_host_place(&weir_soft_space_at(at)->chunk->prop.location),
+                     CUDA_ERROR_INVALID_VALUE); /* the processor does not reach a device's memory */
     }
     return CUDA_SUCCESS;
 }
@@ -416,9 +400,7 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
                                   size_t count)
 {
     WEIR_SOFT_LOCKED();
-    if (!descs || count == 0 || !mappings_cover(base, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!descs || count == 0 || !mappings_cover(base, bytes), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         WEIR_TRY(check_access(&descs[i], base, bytes));
     }
@@ -452,9 +434,7 @@ CUresult weir_soft_cuMemGetAccess(unsigned long long *flags, const CUmemLocation
         *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         return CUDA_SUCCESS;
     }
-    if (!weir_soft_device_at(location->id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(!weir_soft_device_at(location->id), CUDA_ERROR_INVALID_DEVICE);
     *flags = !alloc->accessible ? CU_MEM_ACCESS_FLAGS_PROT_NONE
              : alloc->read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -474,9 +454,7 @@ CUresult weir_soft_cuMemExportToShareableHandle(void *ret, CUmemGenericAllocatio
         return CUDA_ERROR_INVALID_VALUE;
     }
     int fd = fcntl(chunk->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
     memcpy(ret, &fd, sizeof(fd));
     return CUDA_SUCCESS;
 }
@@ -485,14 +463,11 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
                                                   void *os_handle, CUmemAllocationHandleType type)
 {
     WEIR_SOFT_LOCKED();
-    if (!ret || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                 CUDA_ERROR_INVALID_VALUE);
     struct stat info;
     int fd = fcntl((int)(intptr_t)os_handle, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(fd < 0, CUDA_ERROR_INVALID_VALUE);
     struct weir_soft_device *device;
     CUmemLocation location;
     if (!is_chunk_file(fd, &device, &location) || fstat(fd, &info) != 0 || info.st_size <= 0) {
@@ -523,9 +498,7 @@ CUresult weir_soft_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)address);
-    if (!ret || !alloc || !alloc->chunk) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!ret || !alloc || !alloc->chunk, CUDA_ERROR_INVALID_VALUE);
     alloc->chunk->handles++;
     *ret = (CUmemGenericAllocationHandle)(uintptr_t)alloc->chunk;
     return CUDA_SUCCESS;

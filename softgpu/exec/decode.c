@@ -359,21 +359,13 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 {
     struct weir_exec_module *module = kernel->module;
     kernel->by_id = calloc((size_t)module->n_functions + 1, sizeof *kernel->by_id);
-    if (!kernel->by_id) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    if (!weir_x_place_shared(kernel)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!kernel->by_id, WEIR_ERR_NO_MEMORY);
+    WEIR_FAIL_IF(!weir_x_place_shared(kernel), WEIR_ERR_NO_MEMORY);
     kernel->entry = weir_x_func_for(kernel, kernel->ir);
-    if (!kernel->entry) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!kernel->entry, WEIR_ERR_NO_MEMORY);
     kernel->stack_bytes = measure_stack(kernel->entry);
     const char *unsupported = first_unsupported(kernel);
-    if (kernel->entry->calls_indirect && !decode_pointed_to(kernel)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(kernel->entry->calls_indirect && !decode_pointed_to(kernel), WEIR_ERR_NO_MEMORY);
     struct weir_exec_kernel_info *info = &kernel->info;
     info->local_bytes = kernel->entry->local_bytes == 0 && kernel->stack_bytes <= 16
                             ? 0

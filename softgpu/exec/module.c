@@ -370,9 +370,7 @@ static enum weir_status parse_all(struct weir_exec_module *module,
 
 static enum weir_status load(struct weir_exec_module *module, struct weir_diag *diag)
 {
-    if (!collect_symbols(module)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!collect_symbols(module), WEIR_ERR_NO_MEMORY);
     enum weir_status status = check_references(module, diag);
     if (status == WEIR_OK) {
         status = place_variables(module);
@@ -394,13 +392,9 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
                                        const struct weir_exec_memory *memory,
                                        struct weir_diag *diag, struct weir_exec_module **ret_module)
 {
-    if (n_sources == 0 || n_sources > 1024) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(n_sources == 0 || n_sources > 1024, WEIR_ERR_INVALID);
     struct weir_exec_module *module = calloc(1, sizeof *module);
-    if (!module) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!module, WEIR_ERR_NO_MEMORY);
     module->device = device;
     module->memory = *memory;
     module->sources = calloc(n_sources, sizeof(struct weir_ptx_module *));

@@ -415,9 +415,7 @@ static enum weir_status run_on_pool(struct weir_x_grid *grid)
 {
     struct weir_exec_device *device = grid->device;
     WEIR_LOCKED(&device->lock);
-    if (!start_threads_locked(device) || !has_core_locked(grid)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!start_threads_locked(device) || !has_core_locked(grid), WEIR_ERR_NO_MEMORY);
     struct weir_x_grid **end = &device->grids;
     while (*end) {
         end = &(*end)->next;
@@ -465,9 +463,7 @@ static enum weir_status run_grid(struct weir_x_grid *grid)
         return run_on_pool(grid);
     }
     struct weir_x_core *core = core_get(grid->device);
-    if (!core) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!core, WEIR_ERR_NO_MEMORY);
     run_here(grid, core);
     core_put(grid->device, core);
     return WEIR_OK;
@@ -578,9 +574,7 @@ static bool measure(struct weir_x_grid *grid)
 static enum weir_status make_workspace(struct weir_x_grid *grid)
 {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(page == MAP_FAILED, WEIR_ERR_NO_MEMORY);
     enum weir_status status =
         weir_soft_memory_add((uintptr_t)page, 4096, WEIR_SOFT_READ | WEIR_SOFT_WRITE);
     if (status != WEIR_OK) {
@@ -614,13 +608,9 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
     /* Decoding changes a kernel that is const for callers; the kernel's lock hides that. */
     struct weir_exec_kernel *kernel = (struct weir_exec_kernel *)(uintptr_t)launch->kernel;
     WEIR_TRY(weir_x_kernel_decode(kernel));
-    if (kernel->info.unsupported) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(kernel->info.unsupported, WEIR_ERR_UNSUPPORTED);
     struct weir_x_grid grid = {.launch = launch, .kernel = kernel, .device = device};
-    if (!measure(&grid)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(!measure(&grid), WEIR_ERR_INVALID);
     grid.id = __atomic_add_fetch(&device->n_grids, 1, __ATOMIC_RELAXED);
     if (launch->cooperative) {
         WEIR_TRY(make_workspace(&grid));

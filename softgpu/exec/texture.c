@@ -33,9 +33,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
                                             uint64_t *ret_object)
 {
     struct weir_exec_texture *copy = malloc(sizeof *copy);
-    if (!copy) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy, WEIR_ERR_NO_MEMORY);
     *copy = *texture;
     enum weir_status status = WEIR_ERR_NO_MEMORY;
     pthread_mutex_lock(&lock);
@@ -84,13 +82,9 @@ void weir_x_textures_leave(void)
 
 enum weir_status weir_exec_texture_unregister(uint64_t object)
 {
-    if (object == 0 || object > OBJECTS) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(object == 0 || object > OBJECTS, WEIR_ERR_NOT_FOUND);
     struct retired *entry = malloc(sizeof *entry);
-    if (!entry) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!entry, WEIR_ERR_NO_MEMORY);
     WEIR_LOCKED(&lock);
     struct weir_exec_texture *old = objects[object - 1];
     if (!old) {

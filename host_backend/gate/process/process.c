@@ -35,9 +35,7 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
 {
     struct weir_gate_process *process = calloc(1, sizeof *process);
 
-    if (!process) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!process, WEIR_ERR_NO_MEMORY);
     process->settings = *params->settings;
     process->policies = *params->policies;
     process->spin = params->spin;
@@ -106,13 +104,10 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
 {
     uint32_t index;
 
-    if (port_of(process, id, &index) || process->n_ports == SERVED_PORTS_MAX) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(port_of(process, id, &index) || process->n_ports == SERVED_PORTS_MAX,
+                 WEIR_ERR_EXISTS);
     struct served_port *port = calloc(1, sizeof *port);
-    if (!port) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!port, WEIR_ERR_NO_MEMORY);
     port->id = id;
     if (tenant >= 0 && tenant < WEIR_CONFIG_TENANTS_MAX) {
         served_tenants_put(&port->may_serve, (uint32_t)tenant, true);
@@ -366,9 +361,7 @@ enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd
     struct times times = {.kept_ns = weir_clock_now_ns()};
 
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    if (epoll_ctl(process->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(epoll_ctl(process->epoll, EPOLL_CTL_ADD, fd, &event) != 0, WEIR_ERR_IO);
     while (goes_on) {
         if (go_round(process, fd, &times, many_cores && process->real)) {
             (void)read_ports(process); /* handle requests that were posted before the owner wrote */

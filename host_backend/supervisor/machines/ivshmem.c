@@ -134,20 +134,14 @@ static enum weir_status listen_for_qemu(const struct weir_supervisor *sup,
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     memcpy(address.sun_path, path, strlen(path) + 1);
     bool taken = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
     close(fd);
-    if (taken) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(taken, WEIR_ERR_EXISTS);
     unlink(path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     /* bind() makes the file with the socket inode's mode: never wider than this. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, BACKLOG) != 0) {

@@ -34,16 +34,11 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     struct stat info;
     int fd, why;
 
-    if (strlen(path) >= sizeof address.sun_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(strlen(path) >= sizeof address.sun_path, WEIR_ERR_TOO_BIG);
     strcpy(address.sun_path, path);
-    if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address))) {
-        return WEIR_ERR_EXISTS;
-    }
-    if (unlink(path) != 0 && (errno == EACCES || errno == EPERM)) {
-        return WEIR_ERR_DENIED;
-    }
+    WEIR_FAIL_IF(lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address)),
+                 WEIR_ERR_EXISTS);
+    WEIR_FAIL_IF(unlink(path) != 0 && (errno == EACCES || errno == EPERM), WEIR_ERR_DENIED);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;

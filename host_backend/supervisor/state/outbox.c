@@ -45,13 +45,9 @@ enum weir_status weir_outbox_flush(struct weir_outbox *box, int link, uint64_t n
 static enum weir_status append(struct weir_outbox *box, const struct weir_link_message *message,
                                int fd, uint64_t now_ns)
 {
-    if (box->n == WEIR_OUTBOX_MAX) {
-        return WEIR_ERR_AGAIN;
-    }
+    WEIR_FAIL_IF(box->n == WEIR_OUTBOX_MAX, WEIR_ERR_AGAIN);
     struct weir_outbox_item *item = malloc(sizeof *item);
-    if (!item) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!item, WEIR_ERR_NO_MEMORY);
     *item = (struct weir_outbox_item){.message = *message, .fd = -1};
     if (fd >= 0) {
         item->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -74,9 +74,7 @@ static bool let_pass(const char *path, uint32_t uid)
 enum weir_status weir_sup_user_folder(const char *path, uint32_t uid)
 {
     /* An existing folder keeps its mode: chmod() would also change its access list. */
-    if (mkdir(path, 0700) == 0 ? chmod(path, 0700) != 0 : errno != EEXIST) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(mkdir(path, 0700) == 0 ? chmod(path, 0700) != 0 : errno != EEXIST, WEIR_ERR_IO);
     return uid == geteuid() || let_pass(path, uid)
                ? WEIR_OK
                : WEIR_ERR_DENIED; /* a file system without access lists */

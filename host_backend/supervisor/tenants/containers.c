@@ -127,9 +127,7 @@ static enum weir_status make_users_folder(const struct weir_supervisor *sup,
         return status;
     }
     snprintf(path, sizeof path, "%s/" WEIR_CONTAINER_USERS, sup->config.run_dir);
-    if (!make_folder(path, 0711)) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(!make_folder(path, 0711), WEIR_ERR_IO);
     snprintf(path, sizeof path, "%s/" WEIR_CONTAINER_USERS "/%u", sup->config.run_dir, uid);
     snprintf(to, sizeof to, "../" WEIR_CONTAINER_USERS "/%u/%s", uid, tenant->config.name);
     status = weir_sup_user_folder(path, uid);

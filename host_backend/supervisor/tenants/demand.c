@@ -113,21 +113,15 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
 {
     char user[PATH_MAX], folder[PATH_MAX];
 
-    if (weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK, WEIR_ERR_INVALID);
     if (!path_of_user(sup, tenant->demand_uid, user, sizeof user) ||
         !path_of_share(sup, tenant, folder, sizeof folder)) {
         return WEIR_ERR_TOO_BIG;
     }
     int n = snprintf(tenant->path, sizeof tenant->path, "%s/" WEIR_CONTAINER_SOCKET, folder);
-    if (n < 0 || (size_t)n >= sizeof tenant->path) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof tenant->path, WEIR_ERR_TOO_BIG);
     WEIR_TRY(weir_sup_user_folder(user, tenant->demand_uid));
-    if (!make_folder(folder, 0755)) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(!make_folder(folder, 0755), WEIR_ERR_IO);
     return weir_sup_listen_kept(sup, tenant->path, 0666, &tenant->listen_fd);
 }
 

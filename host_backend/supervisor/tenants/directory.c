@@ -254,16 +254,12 @@ static enum weir_status prepare(struct weir_supervisor *sup, int worker, struct 
 
     if (e->about.kind == WEIR_ENTRY_DESCRIPTOR) {
         e->memory = find(sup, tenant->index, WEIR_ENTRY_MEMORY, e->about.value);
-        if (!e->memory) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(!e->memory, WEIR_ERR_INVALID);
     }
     if (is_descriptor(e)) {
         return watch(sup, e) ? WEIR_OK : WEIR_ERR_QUOTA;
     }
-    if (!add_worker(e, worker)) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(!add_worker(e, worker), WEIR_ERR_QUOTA);
     return e->about.kind != WEIR_ENTRY_MEMORY || keep(tenant->account, worker, &e->about)
                ? WEIR_OK
                : WEIR_ERR_INVALID;
@@ -416,9 +412,7 @@ static enum weir_status hand_out(struct weir_supervisor *sup, struct weir_sup_en
 {
     struct weir_sup_entry *memory = e->about.kind == WEIR_ENTRY_MEMORY ? e : e->memory;
 
-    if (memory && !add_worker(memory, worker)) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(memory && !add_worker(memory, worker), WEIR_ERR_QUOTA);
     if (memory) {
         note(sup, memory);
     }

@@ -272,9 +272,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
 
     if (!tenant) {
         tenant = slot_for(sup, config->name);
-        if (!tenant) {
-            return WEIR_ERR_TOO_BIG;
-        }
+        WEIR_FAIL_IF(!tenant, WEIR_ERR_TOO_BIG);
     } else if (!starts && weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
                strcmp(tenant->config.user, config->user) != 0) {
         weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
@@ -479,9 +477,8 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         return WEIR_ERR_INVALID;
     }
     for (size_t i = 0; source != WEIR_ORIGIN_DEMAND && i < weir_setting_count(); i++) {
-        if (!weir_setting_fits(i, config, weir_sup_device_bytes(sup, config), ret_diag)) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(!weir_setting_fits(i, config, weir_sup_device_bytes(sup, config), ret_diag),
+                     WEIR_ERR_INVALID);
     }
     enum weir_status status = apply(sup, source, config);
     if (status != WEIR_OK) {

@@ -97,13 +97,9 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
             return WEIR_OK;
         }
     }
-    if (claims->n == WEIR_CLAIMS_MAX) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(claims->n == WEIR_CLAIMS_MAX, WEIR_ERR_TOO_BIG);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     for (int i = 0; bind(fd, (const struct sockaddr *)&name, bytes) != 0; i++) {
         bool taken = errno == EADDRINUSE, there = taken && ask_holder(&name, bytes, ret_holder);
 
@@ -112,12 +108,8 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
             continue;
         }
         close(fd);
-        if (!taken) {
-            return WEIR_ERR_IO;
-        }
-        if (there && binds_us(ret_holder)) {
-            return WEIR_ERR_EXISTS;
-        }
+        WEIR_FAIL_IF(!taken, WEIR_ERR_IO);
+        WEIR_FAIL_IF(there && binds_us(ret_holder), WEIR_ERR_EXISTS);
         if (!there) { /* a process that binds but does not listen is no host */
             ret_holder->pid = -1;
         }

@@ -72,9 +72,7 @@ enum weir_status weir_sup_tenant_read(char *line, struct weir_tenant_config *ret
     }
     weir_tenant_config_default(ret_config, word);
     while ((word = strsep(&at, "\t"))) {
-        if (store(word, ret_config, diag) < 0) {
-            return WEIR_ERR_INVALID;
-        }
+        WEIR_FAIL_IF(store(word, ret_config, diag) < 0, WEIR_ERR_INVALID);
     }
     return WEIR_OK;
 }

@@ -38,9 +38,7 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd)
     struct weir_sup_log *log = calloc(1, sizeof *log);
     int ends[2];
 
-    if (!log) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!log, WEIR_ERR_NO_MEMORY);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         enum weir_status status =
             errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;

@@ -54,9 +54,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
     while (slot < WEIR_WORKERS_MAX && sup->workers[slot].used) {
         slot++;
     }
-    if (slot == WEIR_WORKERS_MAX) {
-        return WEIR_ERR_FULL;
-    }
+    WEIR_FAIL_IF(slot == WEIR_WORKERS_MAX, WEIR_ERR_FULL);
     sup->workers[slot] = *like;
     weir_log_rate_init(&sup->workers[slot].log_rate);
     sup->workers[slot].used = true;

@@ -380,9 +380,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
         return CUDA_SUCCESS;
     }
     struct weir_gate_queue *q = weir_admission_queue(session, session->device);
-    if (!q && !(q = make_queue(session))) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!q && !(q = make_queue(session)), CUDA_ERROR_OUT_OF_MEMORY);
     enum weir_status status = weir_gate_enter(q, work, pass);
     if (status != WEIR_OK) {
         pass->queue = NULL;

@@ -49,9 +49,7 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     uint32_t most = weir_site_mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
-    if (!c) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!c, WEIR_ERR_NO_MEMORY);
     c->bound = bound != NULL;
     c->most = most;
     if (worker->config.by_program && !worker->config.under_mps && connections > most) {

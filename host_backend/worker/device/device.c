@@ -126,9 +126,7 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
 
     d->attributes = calloc(N_ATTRIBUTES, sizeof *d->attributes);
     d->facts = calloc(FACTS_MAX, sizeof *d->facts);
-    if (!d->attributes || !d->facts) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!d->attributes || !d->facts, WEIR_ERR_NO_MEMORY);
     for (int id = 1; id <= N_ATTRIBUTES; id++) {
         int value = 0;
         CUresult result = worker->platform.driver.cuDeviceGetAttribute(
@@ -215,9 +213,7 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     (void)driver->cuDeviceGetAttribute(
         &fd_ok, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->cu);
     worker->platform.posix_fds = worker->platform.posix_fds && fd_ok != 0;
-    if (describe_attributes(worker, device) != WEIR_OK) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(describe_attributes(worker, device) != WEIR_OK, WEIR_ERR_NO_MEMORY);
     if (d->real) {
         uint32_t sm = weir_device_capability(d);
 
@@ -488,9 +484,8 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) {
         return WEIR_ERR_NO_MEMORY;
     }
-    if (result != CUDA_SUCCESS || weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
-        return WEIR_ERR_DRIVER;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS || weir_platform_enter(&worker->platform) != CUDA_SUCCESS,
+                 WEIR_ERR_DRIVER);
     weir_start_stage_ends(WEIR_START_PARTS);
     for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
         status = describe(worker, &worker->platform.devices[i]);

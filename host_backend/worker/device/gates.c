@@ -125,9 +125,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
 {
     struct weir_device_gate *g = calloc(1, sizeof *g);
 
-    if (!g) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!g, WEIR_ERR_NO_MEMORY);
     pthread_mutex_init(&g->lock, NULL);
     g->item_room = item_room;
     g->ops = *runs;

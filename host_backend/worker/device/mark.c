@@ -35,9 +35,7 @@ enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
 {
     struct weir_marks *marks = calloc(1, sizeof *marks);
 
-    if (!marks) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!marks, WEIR_ERR_NO_MEMORY);
     marks->driver = driver;
     marks->words = words;
     pthread_mutex_init(&marks->lock, NULL);
@@ -247,9 +245,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
     CUresult result;
 
     if (marks->words) {
-        if (!word->word && !take_word(marks, word)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!word->word && !take_word(marks, word), CUDA_ERROR_OUT_OF_MEMORY);
         mark.word = word->word;
         mark.value = word->next + 1;
         result = marks->driver->cuStreamWriteValue32_v2(stream, word->dptr, mark.value,
@@ -260,9 +256,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
         }
     } else {
         mark.event = take_event(marks);
-        if (!mark.event) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!mark.event, CUDA_ERROR_OUT_OF_MEMORY);
         result = marks->driver->cuEventRecord(mark.event, stream);
         if (result != CUDA_SUCCESS) {
             weir_mark_event_put(marks, mark.event);

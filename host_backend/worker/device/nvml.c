@@ -72,9 +72,7 @@ enum weir_status weir_nvml_create(const char *library, const struct weir_device 
 {
     struct weir_nvml *nvml = calloc(1, sizeof *nvml);
 
-    if (!nvml) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!nvml, WEIR_ERR_NO_MEMORY);
     nvml->path = library;
     nvml->device = device;
     pthread_mutex_init(&nvml->lock, NULL);
@@ -322,9 +320,8 @@ static nvmlReturn_t check_versioned(const struct weir_nvml_row *row,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
     /* Length of the text inside the structure: the library may fill the rest with zeros. */
-    if (row->shape == WEIR_NVML_SYS_VT && q->arguments[0] > each) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(row->shape == WEIR_NVML_SYS_VT && q->arguments[0] > each,
+                 NVML_ERROR_INVALID_ARGUMENT);
     return NVML_SUCCESS;
 }
 
@@ -343,9 +340,8 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
         *ret_bytes = q->n_data;
         return check_versioned(row, q);
     }
-    if (q->n_data != 0 || (row->shape == WEIR_NVML_D_U && !q->peer)) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(q->n_data != 0 || (row->shape == WEIR_NVML_D_U && !q->peer),
+                 NVML_ERROR_INVALID_ARGUMENT);
     switch ((int)row->shape) {
     case WEIR_NVML_T:
     case WEIR_NVML_SYS_T:
@@ -469,9 +465,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     while (rows[key.row].name && strcmp(rows[key.row].name, question->function) != 0) {
         key.row++;
     }
-    if (!rows[key.row].name) {
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!rows[key.row].name, NVML_ERROR_FUNCTION_NOT_FOUND);
     WEIR_TRY(measure(&rows[key.row], question, &bytes));
     memset(answer->data, 0, sizeof answer->data);
     memcpy(key.arguments, question->arguments,

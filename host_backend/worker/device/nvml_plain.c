@@ -117,9 +117,7 @@ static nvmlReturn_t give_pci_ext(const struct weir_device *device, struct weir_n
                                .baseClass = 3, /* display controller, 3D */
                                .subClass = 2};
 
-    if (answer->n_data != sizeof pci) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    }
+    WEIR_FAIL_IF(answer->n_data != sizeof pci, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     memcpy(pci.busId, from.busId, sizeof pci.busId);
     memcpy(answer->data, &pci, sizeof pci);
     return NVML_SUCCESS;
@@ -132,9 +130,7 @@ static nvmlReturn_t give_max_clock(const struct weir_device *device, uint32_t do
     CUdevice_attribute id =
         domain == 2 ? CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE : CU_DEVICE_ATTRIBUTE_CLOCK_RATE;
 
-    if (domain > 2 || attribute(device, id) == 0) {
-        return NVML_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(domain > 2 || attribute(device, id) == 0, NVML_ERROR_NOT_SUPPORTED);
     return give_words(answer, attribute(device, id) / 1000, 0);
 }
 
@@ -167,9 +163,7 @@ static bool is_linked(const struct weir_device *device)
 /* Answer about a link: all links are up, to a switch. */
 static nvmlReturn_t give_link(const char *what, uint32_t link, struct weir_nvml_answer *answer)
 {
-    if (link >= LINKS) {
-        return NVML_ERROR_INVALID_ARGUMENT;
-    }
+    WEIR_FAIL_IF(link >= LINKS, NVML_ERROR_INVALID_ARGUMENT);
     if (strncmp(what, "NvLinkRemotePciInfo", strlen("NvLinkRemotePciInfo")) == 0) {
         memset(answer->data, 0xff, answer->n_data); /* ops/nvml.c hides it */
         return NVML_SUCCESS;
@@ -191,9 +185,8 @@ static nvmlReturn_t give_field(const struct weir_device *device, const uint32_t 
     nvmlFieldValue_t *field = (nvmlFieldValue_t *)(void *)answer->data;
     bool counts = arguments[0] == FIELD_LINK_COUNT || arguments[0] == FIELD_SWITCH_LINKS;
 
-    if (!is_linked(device) || (!counts && arguments[0] != FIELD_LINK_STATE)) {
-        return NVML_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!is_linked(device) || (!counts && arguments[0] != FIELD_LINK_STATE),
+                 NVML_ERROR_NOT_SUPPORTED);
     *field = (nvmlFieldValue_t){.fieldId = arguments[0],
                                 .scopeId = arguments[1],
                                 .valueType = FIELD_UNSIGNED,

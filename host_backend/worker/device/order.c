@@ -139,9 +139,7 @@ CUresult weir_host_stream_wait(const struct weir_driver *driver, CUstream stream
         if (result != CUDA_ERROR_NOT_READY) {
             return result;
         }
-        if (weir_clock_now_ns() >= end_ns) {
-            return CUDA_ERROR_TIMEOUT;
-        }
+        WEIR_FAIL_IF(weir_clock_now_ns() >= end_ns, CUDA_ERROR_TIMEOUT);
         nanosleep(&pause, NULL);
         pause_ns = pause_ns < 1000 * 1000 ? pause_ns * 2 : pause_ns;
     }

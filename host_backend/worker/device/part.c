@@ -189,9 +189,7 @@ static enum weir_status make_locked(struct weir_parts *parts, uint32_t sm_first,
 {
     struct weir_part *part = oldest_locked(parts, true);
 
-    if (!part) {
-        return WEIR_ERR_AGAIN;
-    }
+    WEIR_FAIL_IF(!part, WEIR_ERR_AGAIN);
     unmake(part);
     *part = (struct weir_part){.parts = parts, .sm_first = sm_first, .sm_count = sm_count};
     if (!make_context(part, parts) || !(parts->keeps_order || keeps_order(part))) {

@@ -59,9 +59,7 @@ enum weir_status weir_prints_create(uint64_t settle_ns, struct weir_prints **ret
 {
     struct weir_prints *prints = calloc(1, sizeof *prints);
 
-    if (!prints) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!prints, WEIR_ERR_NO_MEMORY);
     pthread_mutex_init(&prints->turn, NULL);
     pthread_mutex_init(&prints->lock, NULL);
     prints->settle_ns = settle_ns;
@@ -301,9 +299,7 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
     if (own->launched < own->n) {
         return CUDA_SUCCESS;
     }
-    if (!WEIR_GROW(own->streams, own->n, own->room)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(own->streams, own->n, own->room), CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING));
     own->streams[own->n++] = s;
     return CUDA_SUCCESS;

@@ -56,9 +56,8 @@ CUresult weir_put_off_begin(struct weir_session *session, uint32_t *ret_idle)
         *ret_idle = weir_device_idle_begin(session->worker, session);
         return CUDA_SUCCESS;
     }
-    if (weir_put_off_any(session) && !weir_device_may_be_idle(session->worker)) {
-        return CUDA_ERROR_TIMEOUT;
-    }
+    WEIR_FAIL_IF(weir_put_off_any(session) && !weir_device_may_be_idle(session->worker),
+                 CUDA_ERROR_TIMEOUT);
     return weir_device_idle_begin_within(session->worker, session, WEIR_PUT_OFF_NS, ret_idle);
 }
 

@@ -280,9 +280,7 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
     CUdeviceptr device = 0;
     int fd;
 
-    if (!take_pages(chunk, &fd)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!take_pages(chunk, &fd), CUDA_ERROR_OUT_OF_MEMORY);
     /* Map over the window's own reservation, which is PROT_NONE and belongs to this tenant. */
     if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
              offset_of_pages(chunk)) != at ||
@@ -330,9 +328,7 @@ CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
                                      .bytes = READY_BYTES,
                                      .clearing = stream};
 
-    if (ready.bytes % worker->platform.granularity_bytes != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(ready.bytes % worker->platform.granularity_bytes != 0, CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(create_memory(worker, 0, ready.bytes, &ready.memory));
     CUresult result = d->cuMemMap(ready.base, ready.bytes, 0, ready.memory, 0);
     if (result != CUDA_SUCCESS) {
@@ -491,17 +487,13 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     bool pinned = kind == WEIR_GRANT_PINNED;
     CUresult result;
 
-    if (bytes == 0 || bytes > w->config.window_bytes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes > w->config.window_bytes, CUDA_ERROR_OUT_OF_MEMORY);
     bytes = (bytes + unit - 1) / unit * unit;
     if (kind == WEIR_GRANT_DEVICE && use_spare(session, device, bytes, &result, ret_chunk)) {
         return result;
     }
     struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
-    if (!chunk) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!chunk, CUDA_ERROR_OUT_OF_MEMORY);
     *chunk = (struct weir_host_chunk){.tenant = session->tenant,
                                       .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                       .bytes = bytes,

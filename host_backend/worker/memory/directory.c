@@ -138,9 +138,7 @@ CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_li
     struct weir_link_entry asked = *entry;
     struct question question = {.entry = &asked, .fd = -1};
 
-    if (!ask(tenant, WEIR_LINK_PUBLISH, &question, fd)) {
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    }
+    WEIR_FAIL_IF(!ask(tenant, WEIR_LINK_PUBLISH, &question, fd), CUDA_ERROR_DEVICE_UNAVAILABLE);
     if (asked.status != WEIR_OK) {
         weir_log_warn("directory: the tenant cannot share more between its programs tenant=%s "
                       "why=\"%s\"",
@@ -177,9 +175,7 @@ CUresult weir_directory_find(struct weir_tenant *tenant, struct weir_link_entry 
 {
     struct question question = {.entry = entry, .fd = -1};
 
-    if (!ask(tenant, WEIR_LINK_FIND, &question, -1)) {
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    }
+    WEIR_FAIL_IF(!ask(tenant, WEIR_LINK_FIND, &question, -1), CUDA_ERROR_DEVICE_UNAVAILABLE);
     CUresult result = result_of(entry->status);
     if (result == CUDA_SUCCESS && has_descriptor(entry->kind) && question.fd < 0) {
         weir_directory_withdraw(tenant, WEIR_ENTRY_MEMORY, memory_of(entry));

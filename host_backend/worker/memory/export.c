@@ -139,9 +139,7 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
 {
     struct weir_export *export = calloc(1, sizeof *export);
 
-    if (!export) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!export, CUDA_ERROR_OUT_OF_MEMORY);
     export->tenant = tenant;
     export->alloc = alloc;
     memcpy(export->name, name, sizeof export->name);
@@ -217,9 +215,7 @@ static CUresult find_name_elsewhere(struct weir_tenant *tenant, const uint8_t to
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_POOL};
     int no_fd;
 
-    if (!weir_directory_is_used(tenant)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_directory_is_used(tenant), CUDA_ERROR_INVALID_VALUE);
     memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
     WEIR_TRY(weir_directory_find(tenant, &entry, &no_fd));
     memcpy(ret_name, entry.value, 16);

@@ -22,9 +22,7 @@ static CUresult publish_fd(struct weir_tenant *tenant, CUmemGenericAllocationHan
     if (entry->device == WEIR_ENTRY_ON_HOST) {
         return weir_directory_publish(tenant, entry, file);
     }
-    if (!platform->posix_fds) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!platform->posix_fds, CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(platform->driver.cuMemExportToShareableHandle(
         &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     CUresult result = weir_directory_publish(tenant, entry, fd);
@@ -44,9 +42,7 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
                                  struct weir_amounts *charged)
 {
     entry->kind = WEIR_ENTRY_MEMORY;
-    if (!weir_directory_new_key(entry->key)) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(!weir_directory_new_key(entry->key), CUDA_ERROR_OPERATING_SYSTEM);
     CUresult result = publish_fd(tenant, memory, file, entry);
     /* The worker is ending if no answer comes; then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
@@ -178,9 +174,7 @@ CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_even
     if (event->has_key) {
         return CUDA_SUCCESS;
     }
-    if (!weir_directory_new_key(event->key)) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    WEIR_FAIL_IF(!weir_directory_new_key(event->key), CUDA_ERROR_OPERATING_SYSTEM);
     if (weir_directory_is_used(session->tenant)) {
         WEIR_TRY(publish_event(session, event));
     }

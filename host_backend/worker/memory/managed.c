@@ -317,13 +317,9 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
 
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
 {
-    if (!session->devices.managed) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!session->devices.managed, CUDA_ERROR_NOT_SUPPORTED);
     struct weir_managed_range *r = calloc(1, sizeof *r);
-    if (!r) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!r, CUDA_ERROR_OUT_OF_MEMORY);
     r->chunk = chunk;
     return add(session, r, ret_fd);
 }
@@ -334,18 +330,13 @@ CUresult weir_managed_add_variable(struct weir_session *session, const void *own
     struct weir_managed *m = session->devices.managed;
     struct weir_managed_range *r;
 
-    if (!m) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_NOT_SUPPORTED);
     for (r = m->ranges; r; r = r->next) { /* only this thread changes the list */
-        if (address < r->chunk->base + r->chunk->bytes && r->chunk->base < address + bytes) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(address < r->chunk->base + r->chunk->bytes && r->chunk->base < address + bytes,
+                     CUDA_ERROR_INVALID_VALUE);
     }
     r = calloc(1, sizeof *r);
-    if (!r) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!r, CUDA_ERROR_OUT_OF_MEMORY);
     r->variable = (struct weir_host_chunk){
         .base = address, .bytes = bytes, .device = (uint8_t)session->device, .fd = -1};
     r->chunk = &r->variable;
@@ -375,9 +366,7 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     while (r && r->chunk->base != base) {
         r = r->next;
     }
-    if (!r) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!r, CUDA_ERROR_INVALID_VALUE);
     watch.range = (struct uffdio_range){base, r->chunk->bytes};
     watch.mode |= m->protects ? UFFDIO_REGISTER_MODE_WP : 0;
     bool good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
@@ -504,9 +493,7 @@ CUresult weir_managed_taken(struct weir_session *session)
     struct weir_managed *m = session->devices.managed;
     CUresult result = CUDA_SUCCESS;
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_session_enter(session, m->device));
     pthread_mutex_lock(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
@@ -659,9 +646,7 @@ CUresult weir_managed_merge(struct weir_session *session)
     struct weir_managed *m = session->devices.managed;
     CUresult result = CUDA_SUCCESS;
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_VALUE);
     WEIR_LOCKED(&m->lock);
     if (weir_managed_any_merged_locked(m)) {
         result = weir_managed_carry_all_locked(m, settle_locked(session, m));
@@ -675,9 +660,7 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     CUresult result = CUDA_SUCCESS;
     uint32_t at, end;
 
-    if (!m || bytes == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!m || bytes == 0, CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&m->lock);
     bool idle = settle_locked(session, m);
     weir_managed_merging_locked(m, !idle);

@@ -154,9 +154,7 @@ CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *
     CUresult result = CUDA_SUCCESS, cleared;
 
     chunk->pieces = calloc(chunk->bytes / WEIR_PIECE_BYTES + 1, sizeof *chunk->pieces);
-    if (!chunk->pieces) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!chunk->pieces, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < weir_pieces_count(chunk) && result == CUDA_SUCCESS; i++) {
         result = make_piece(session, chunk, i, stream);
     }

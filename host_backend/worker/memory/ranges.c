@@ -25,12 +25,8 @@ static size_t upper(const struct weir_range_set *set, uint64_t address)
 enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
                                      const void *owner)
 {
-    if (bytes == 0 || base + bytes < base) {
-        return WEIR_ERR_INVALID;
-    }
-    if (!WEIR_GROW(set->ranges, set->n, set->room)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(bytes == 0 || base + bytes < base, WEIR_ERR_INVALID);
+    WEIR_FAIL_IF(!WEIR_GROW(set->ranges, set->n, set->room), WEIR_ERR_NO_MEMORY);
     size_t at = upper(set, base);
     memmove(set->ranges + at + 1, set->ranges + at, (set->n - at) * sizeof *set->ranges);
     set->ranges[at] = (struct weir_range){base, bytes, owner};

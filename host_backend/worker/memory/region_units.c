@@ -110,15 +110,11 @@ enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, i
     struct region *region = end->region;
     uint32_t unit = 0;
 
-    if (bytes == 0 || bytes > region->about.bytes) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes > region->about.bytes, WEIR_ERR_QUOTA);
     pthread_mutex_lock(&region->lock);
     bool found = weir_region_take_locked(region, end->slot, weir_region_units(bytes), &unit);
     pthread_mutex_unlock(&region->lock);
-    if (!found) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(!found, WEIR_ERR_QUOTA);
     *ret_fd = region->fd;
     *ret_offset = unit * WEIR_REGION_UNIT_BYTES;
     return WEIR_OK;

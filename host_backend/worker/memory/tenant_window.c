@@ -118,9 +118,7 @@ static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
 
     while (result == CUDA_ERROR_ALREADY_MAPPED) {
         window = take_window(worker);
-        if (window == WEIR_WINDOWS_MAX) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(window == WEIR_WINDOWS_MAX, CUDA_ERROR_OUT_OF_MEMORY);
         result = hold_window(worker, window); /* no tenant can use these addresses */
     }
     if (result != CUDA_SUCCESS) {

@@ -384,9 +384,8 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
     struct weir_vmm_space space = {.bytes = bytes, .held = held};
 
     alignment = alignment > unit ? alignment : unit;
-    if (bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0,
+                 CUDA_ERROR_INVALID_VALUE);
     if (bytes > w->config.vmm_bytes || alignment > w->config.vmm_bytes ||
         s->holdings->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -413,9 +412,8 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 {
     struct weir_vmm_space space;
 
-    if (weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK,
+                 CUDA_ERROR_INVALID_VALUE);
     CUresult result = settle(s, &space);
     result = result == CUDA_SUCCESS ? free_addresses(s, &space) : result;
     if (result != CUDA_SUCCESS) { /* the driver keeps the addresses, so nobody else may have them */
@@ -467,9 +465,7 @@ static CUresult prepare_space(struct weir_session *s, uint64_t base, uint64_t by
     const struct weir_vmm_book *book = &s->holdings->vmm;
     struct weir_vmm_space *space = weir_vmm_space_of(book, base, bytes);
 
-    if (!space) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!space, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(settle(s, space));
     if (space->held == alloc->on_host) {
         return CUDA_SUCCESS;
@@ -485,9 +481,8 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
     struct weir_session_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
     size_t first;
 
-    if (base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes,
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(prepare_space(s, base, bytes, alloc));
     enum weir_status status = weir_vmm_map_add(&s->holdings->vmm, map);
     if (status != WEIR_OK) {
@@ -532,9 +527,7 @@ CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t 
 {
     size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
 
-    if (n == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n == 0, CUDA_ERROR_INVALID_VALUE);
     unmap_all(s, first, n);
     return CUDA_SUCCESS;
 }

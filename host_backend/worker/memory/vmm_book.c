@@ -70,15 +70,10 @@ static void *insert(void *array, size_t stride, size_t *n, size_t *room, const v
 
 enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_space space)
 {
-    if (space.bytes == 0 || space.base + space.bytes < space.base) {
-        return WEIR_ERR_INVALID;
-    }
-    if (overlaps(book->spaces, sizeof space, book->n_spaces, space.base, space.bytes)) {
-        return WEIR_ERR_EXISTS;
-    }
-    if (book->n_spaces >= WEIR_VMM_SPACES_MAX) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(space.bytes == 0 || space.base + space.bytes < space.base, WEIR_ERR_INVALID);
+    WEIR_FAIL_IF(overlaps(book->spaces, sizeof space, book->n_spaces, space.base, space.bytes),
+                 WEIR_ERR_EXISTS);
+    WEIR_FAIL_IF(book->n_spaces >= WEIR_VMM_SPACES_MAX, WEIR_ERR_QUOTA);
     void *array = insert(book->spaces, sizeof space, &book->n_spaces, &book->spaces_room, &space);
     book->spaces = array ? array : book->spaces;
     return array ? WEIR_OK : WEIR_ERR_NO_MEMORY;
@@ -89,13 +84,9 @@ enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base
 {
     size_t at = upper(book->spaces, sizeof *book->spaces, book->n_spaces, base);
 
-    if (at == 0 || book->spaces[at - 1].base != base) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(at == 0 || book->spaces[at - 1].base != base, WEIR_ERR_NOT_FOUND);
     at--;
-    if (!weir_vmm_space_is_empty(book, &book->spaces[at])) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(!weir_vmm_space_is_empty(book, &book->spaces[at]), WEIR_ERR_EXISTS);
     *ret_space = book->spaces[at];
     book->n_spaces--;
     memmove(book->spaces + at, book->spaces + at + 1, (book->n_spaces - at) * sizeof *book->spaces);
@@ -125,13 +116,9 @@ enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_sessio
         overlaps(book->maps, sizeof map, book->n_maps, map.base, map.bytes)) {
         return WEIR_ERR_INVALID;
     }
-    if (book->n_maps >= WEIR_VMM_MAPS_MAX) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(book->n_maps >= WEIR_VMM_MAPS_MAX, WEIR_ERR_QUOTA);
     void *array = insert(book->maps, sizeof map, &book->n_maps, &book->maps_room, &map);
-    if (!array) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!array, WEIR_ERR_NO_MEMORY);
     book->maps = array;
     book->n_read_only += map.access == READ_ONLY;
     return WEIR_OK;

@@ -102,9 +102,7 @@ void weir_vmm_host_unmap(struct weir_session *session, uint64_t base, uint64_t b
 static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
 {
     alloc->file = weir_memfd_sealed("weir-host", alloc->bytes);
-    if (alloc->file < 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(alloc->file < 0, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_session_vmm_try_host(session, alloc);
     if (result != CUDA_SUCCESS) {
         close(alloc->file);

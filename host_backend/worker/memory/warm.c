@@ -42,9 +42,7 @@ static CUresult make_staged(struct warm *w)
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     void *at = mmap(NULL, STAGED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = w->driver->cuMemHostRegister_v2(at, STAGED_BYTES, flags);
     if (result != CUDA_SUCCESS) {
         munmap(at, STAGED_BYTES);

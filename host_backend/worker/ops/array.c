@@ -189,9 +189,7 @@ static CUresult clear_array(struct weir_session *s, CUarray array, CUstream stre
     memset(&d, 0, sizeof d);
     WEIR_TRY(s->driver->cuArray3DGetDescriptor_v2(&d, array));
     size_t texel = (size_t)channel_bytes(d.Format) * d.NumChannels;
-    if (texel == 0 || d.Width == 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(texel == 0 || d.Width == 0, CUDA_ERROR_NOT_SUPPORTED);
     return copy_zeroes(s, array,
                        (size_t[3]){d.Width * texel, at_least_one(d.Height), at_least_one(d.Depth)},
                        stream);
@@ -224,9 +222,7 @@ static CUresult clear(struct weir_session *s, const struct weir_object *o,
     if (s->platform->by_program || is_hollow(desc)) {
         return CUDA_SUCCESS;
     }
-    if (!s->platform->zeroes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!s->platform->zeroes, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_session_work_stream(s, &stream));
     result = o->kind == WEIR_KIND_ARRAY ? clear_array(s, o->native, stream)
                                         : clear_levels(s, o->native, stream);

@@ -23,12 +23,9 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     CUstream native;
     CUresult result;
 
-    if (in->device < 0 || (uint32_t)in->device >= s->platform->n_devices) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!weir_session_word_ok(s, in->legacy_word)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->device < 0 || (uint32_t)in->device >= s->platform->n_devices,
+                 CUDA_ERROR_INVALID_DEVICE);
+    WEIR_FAIL_IF(!weir_session_word_ok(s, in->legacy_word), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
     WEIR_TRY(weir_session_work_stream(s, &native)); /* this call detects a dead context */
     if (!weir_session_contexts(s)) {
@@ -68,9 +65,7 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     weir_ctx_destroy(s, ctx);
     weir_ops_streams_sweep(s); /* destroy streams whose capture began in this context */
     if (!weir_session_contexts(s)) {
@@ -119,15 +114,10 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
 {
     bool alone = s->platform->by_program && !has_company(s);
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (in->limit >= CU_LIMIT_MAX || !limit_ok(in->limit, in->value, alone)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (in->limit >= WEIR_DEVICE_LIMITS) {
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(in->limit >= CU_LIMIT_MAX || !limit_ok(in->limit, in->value, alone),
+                 CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(in->limit >= WEIR_DEVICE_LIMITS, CUDA_ERROR_UNSUPPORTED_LIMIT);
     return weir_context_limit_set(s, in->limit, in->value, alone, &out->value);
 }
 
@@ -136,9 +126,7 @@ CUresult weir_host_ctx_limit_get(struct weir_session *s, const struct weir_op_ct
 {
     size_t now = 0;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(s->driver->cuCtxGetLimit(&now, (CUlimit)in->limit));
     out->value = now;
     return CUDA_SUCCESS;
@@ -156,9 +144,7 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
         return result;
     }
     void *text = weir_session_alloc(s, n);
-    if (!text) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!text, CUDA_ERROR_OUT_OF_MEMORY);
     weir_prints_take(s, text, n);
     out->text = text;
     out->n_text = (uint32_t)n;

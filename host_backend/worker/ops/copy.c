@@ -93,9 +93,7 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct copy copy = {.bytes = in->bytes};
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (in->bytes == 0) {
         return CUDA_SUCCESS;
     }
@@ -137,16 +135,13 @@ static CUresult check_side(struct weir_session *s, const struct weir_host_copy_s
     }
     if (side->kind == WEIR_SIDE_ARRAY) {
         array = weir_host_object_get(s, WEIR_KIND_ARRAY, side->addr);
-        if (!array) {
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
+        WEIR_FAIL_IF(!array, CUDA_ERROR_INVALID_HANDLE);
         *ret_type = CU_MEMORYTYPE_ARRAY;
         *ret_array = array->native; /* the driver checks the array's extents */
         return CUDA_SUCCESS;
     }
-    if (side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes),
+                 CUDA_ERROR_INVALID_VALUE);
     *ret_type = CU_MEMORYTYPE_UNIFIED;
     return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, bytes, writes, ret_address);
 }
@@ -211,9 +206,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     CUDA_MEMCPY3D copy;
     struct weir_submission what = {.call = call_copy_3d, .user = &copy};
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (in->width == 0 || in->height == 0 || in->depth == 0) {
         return CUDA_SUCCESS;
     }
@@ -290,9 +283,7 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
         .call = call_memset,
         .user = in};
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (in->width == 0 || in->height == 0) {
         return CUDA_SUCCESS;
     }
@@ -304,9 +295,7 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
 {
     uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
-    if (in->bytes != s->op.bulk_bytes || !at) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->bytes != s->op.bulk_bytes || !at, CUDA_ERROR_INVALID_VALUE);
     if (in->bytes != 0) {
         memcpy(at, s->op.bulk, in->bytes);
     }
@@ -317,9 +306,8 @@ CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena
 {
     const uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
-    if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || !at) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || !at,
+                 CUDA_ERROR_INVALID_VALUE);
     s->op.reply_bulk = at;
     s->op.reply_bulk_bytes = in->bytes;
     return CUDA_SUCCESS;

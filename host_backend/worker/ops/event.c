@@ -29,9 +29,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     struct weir_object *o;
     CUevent native;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     if ((in->flags & ~known) != 0 ||
         ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -66,9 +64,8 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (!stream || !event || !weir_session_word_ok(s, in->word)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream || !event || !weir_session_word_ok(s, in->word),
+                 CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
@@ -89,9 +86,8 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (!stream || !event || !weir_session_word_ok(s, in->word)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream || !event || !weir_session_word_ok(s, in->word),
+                 CUDA_ERROR_INVALID_HANDLE);
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
         return CUDA_SUCCESS;
@@ -110,9 +106,7 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
 {
     struct weir_host_event *start = weir_ops_event(s, in->start), *end = weir_ops_event(s, in->end);
 
-    if (!start || !end) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!start || !end, CUDA_ERROR_INVALID_HANDLE);
     /* The guest has seen both words; the events follow them at once. */
     for (uint64_t end_ns = weir_clock_now_ns() + BEHIND_WORD_NS;;) {
         CUresult result = elapsed(s, start, end, &out->milliseconds);

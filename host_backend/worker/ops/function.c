@@ -72,9 +72,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     struct weir_host_function *f;
     struct weir_object *o;
 
-    if (!offsets || !sizes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!offsets || !sizes, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_FUNCTION, sizeof *f, handle, native, NULL, &o));
     f = (struct weir_host_function *)o;
     f->o.owner = &owner->o;
@@ -118,9 +116,7 @@ CUresult weir_host_module_function(struct weir_session *s,
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     CUfunction native;
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetFunction(&native, m->o.native, in->name));
     WEIR_TRY(enter(s, m, in->f, native, NULL, out));
     return keep_name(s, in->f, in->name);
@@ -161,9 +157,7 @@ static CUresult add_name(struct names *names, const char *name)
 {
     size_t n = strlen(name) + 1;
 
-    if (n > NAMES_BYTES - names->bytes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(n > NAMES_BYTES - names->bytes, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(names->text + names->bytes, name, n);
     names->bytes += (uint32_t)n;
     return CUDA_SUCCESS;
@@ -176,14 +170,10 @@ CUresult weir_host_module_functions(struct weir_session *s,
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetFunctionCount(&out->count, m->o.native));
     CUfunction *functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
-    if (!functions || !names.text) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!functions || !names.text, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(s->driver->cuModuleEnumerateFunctions(functions, out->count, m->o.native));
     for (uint32_t i = 0; i < out->count; i++) {
         const char *name;
@@ -206,9 +196,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
     WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
     CUkernel *kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
-    if (!kernels || !names.text) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!kernels || !names.text, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(s->driver->cuLibraryEnumerateKernels(kernels, out->count, m->o.native));
     for (uint32_t i = 0; i < out->count; i++) {
         const char *name;
@@ -227,9 +215,8 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 static CUresult enter_device(struct weir_session *s, const struct weir_host_function *f,
                              int32_t device)
 {
-    if (device < 0 || (uint32_t)device >= s->platform->n_devices) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    WEIR_FAIL_IF(device < 0 || (uint32_t)device >= s->platform->n_devices,
+                 CUDA_ERROR_INVALID_DEVICE);
     return weir_session_enter(s, f->kernel ? (uint32_t)device : f->o.device);
 }
 
@@ -240,9 +227,7 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(enter_device(s, f, in->device));
     return f->kernel ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
                                                        s->platform->devices[s->device].cu)
@@ -268,9 +253,7 @@ CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_fu
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(enter_device(s, f, in->device));
     WEIR_TRY(weir_function_here(s, f, &native));
     return weir_function_load(s, f, native);
@@ -282,9 +265,7 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(enter_device(s, f, in->device));
     WEIR_TRY(weir_ops_set_attribute(s, f, id, in->value));
     weir_forms_attribute_set(s, f);
@@ -301,9 +282,7 @@ CUresult weir_host_function_cache_config(struct weir_session *s,
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_function_here(s, f, &native));
     return s->driver->cuFuncSetCacheConfig(native, (CUfunc_cache)in->config);
 }

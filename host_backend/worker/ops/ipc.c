@@ -12,9 +12,7 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
     struct weir_host_chunk *chunk = weir_ops_granted(s, in->base, in->bytes);
     struct weir_ipc_handle handle = {.bytes = in->bytes};
 
-    if (!chunk) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!chunk, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_chunk_share(chunk));
     s->devices.has_peers = true;
     handle.offset = in->base - chunk->base;
@@ -30,12 +28,8 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
     const struct weir_host_event *e = weir_ops_event(s, in->e);
     struct weir_ipc_handle handle = {0};
 
-    if (!e) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!e->shared) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!e, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(!e->shared, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ipc_event_share(s, e->shared));
     memcpy(handle.key, e->shared->key, sizeof handle.key);
     memcpy(out->handle, &handle, sizeof out->handle);
@@ -50,9 +44,7 @@ CUresult weir_host_ipc_event_open(struct weir_session *s,
     struct weir_ipc_event *shared;
     struct weir_object *o;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     memcpy(&handle, in->handle, sizeof handle);
     WEIR_TRY(weir_ipc_event_open(s, handle.key, &shared));
     CUresult result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event),

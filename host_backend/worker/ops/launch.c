@@ -49,9 +49,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     event = weir_ops_event(s, (uintptr_t)*place);
-    if (!event) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!event, CUDA_ERROR_INVALID_HANDLE);
     *place = event->o.native;
     return CUDA_SUCCESS;
 }
@@ -70,9 +68,7 @@ static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], cons
                             uint32_t shared_bytes, const CUlaunchAttribute *attributes, uint32_t n,
                             struct config *c)
 {
-    if (n > ATTRIBUTES_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n > ATTRIBUTES_MAX, CUDA_ERROR_INVALID_VALUE);
     memset(&c->config, 0, sizeof c->config);
     for (uint32_t i = 0; i < n; i++) {
         c->attributes[i] = attributes[i];
@@ -116,9 +112,7 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
     CUfunction native;
     struct config c;
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_function_here(s, f, &native));
     WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
                          &c));
@@ -134,9 +128,7 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
         return CUDA_SUCCESS;
     }
     uint8_t *whole = weir_session_alloc(s, f->param_bytes);
-    if (!whole) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!whole, CUDA_ERROR_OUT_OF_MEMORY);
     memset(whole, 0, f->param_bytes);
     if (*bytes != 0) {
         memcpy(whole, *params, *bytes);
@@ -218,9 +210,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     struct launch launch = {.in = in, .params = in->params, .bytes = in->n_params};
     struct weir_submission what = {.kernel = &kernel, .call = call_launch, .user = &launch};
 
-    if (!f || !stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f || !stream, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_ops_params(s, f, &launch.params, &launch.bytes));
     WEIR_TRY(weir_function_here(s, f, &launch.native));
     if (weir_worker_forms(s->worker)) {

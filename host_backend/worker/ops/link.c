@@ -48,9 +48,7 @@ static CUresult copy_logs(struct weir_session *s, const struct link *link, const
     char *info = weir_session_alloc(s, WEIR_LOG_BYTES);
     char *error = weir_session_alloc(s, WEIR_LOG_BYTES);
 
-    if (!info || !error) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!info || !error, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(info, link->info, WEIR_LOG_BYTES - 1);
     memcpy(error, link->error, WEIR_LOG_BYTES - 1);
     *ret_info = info;
@@ -108,14 +106,10 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
     struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
     struct weir_program_code code = {.log = ""};
 
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     weir_ops_image_named(s);
     struct weir_host_image *image = weir_ops_image(s, in->hash, in->bytes);
-    if (!image) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!image, CUDA_ERROR_NOT_FOUND);
     if (!input_ok(in->type, image)) {
         weir_image_put(&s->tenant->images, image);
         return in->type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
@@ -144,9 +138,7 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     size_t bytes = 0;
     void *cubin = NULL;
 
-    if (!link) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     out->result = (int32_t)s->driver->cuLinkComplete(link->o.native, &cubin, &bytes);
     WEIR_TRY(copy_logs(s, link, &out->info_log, &out->error_log));
     if (out->result != CUDA_SUCCESS) {
@@ -163,9 +155,8 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     }
     memcpy(data, cubin, bytes);
     struct weir_hash hash = weir_hash_of(data, bytes);
-    if (weir_image_add(&s->tenant->images, &hash, data, bytes, &image) != WEIR_OK) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(weir_image_add(&s->tenant->images, &hash, data, bytes, &image) != WEIR_OK,
+                 CUDA_ERROR_OUT_OF_MEMORY);
     weir_image_put(&s->tenant->images, image);
     memcpy(out->hash, hash.bytes, sizeof out->hash);
     out->bytes = bytes;

@@ -121,16 +121,11 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     struct weir_grant *grant;
     CUstream work;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (in->kind >= WEIR_GRANT_KIND_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(in->kind >= WEIR_GRANT_KIND_COUNT, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_session_work_stream(s, &work));
-    if (in->kind == WEIR_GRANT_MANAGED && (!s->devices.managed || !all_reach(s))) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(in->kind == WEIR_GRANT_MANAGED && (!s->devices.managed || !all_reach(s)),
+                 CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, (enum weir_grant_kind)in->kind, work,
                                weir_session_region(s), &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
@@ -189,9 +184,7 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
 {
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
-    if (!grant) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!grant, CUDA_ERROR_INVALID_VALUE);
     /* The driver waits for the device to unregister pinned memory. For other memory, values that
      * streams wait for must be written before it is gone. */
     if ((grant->chunk->pinned || weir_awaited_within(s, grant->chunk->base, grant->chunk->bytes)) &&
@@ -257,9 +250,7 @@ static CUresult receive_fd(struct weir_session *s)
     enum weir_status status =
         s->op.fd < 0 ? weir_session_receive_fd(s, FD_WAIT_NS, &s->op.fd) : WEIR_OK;
 
-    if (status == WEIR_ERR_UNSUPPORTED) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(status == WEIR_ERR_UNSUPPORTED, CUDA_ERROR_NOT_SUPPORTED);
     if (status != WEIR_OK) {
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
@@ -295,9 +286,7 @@ CUresult weir_host_managed_variable(struct weir_session *s,
         in->bytes > own->bytes - (in->address - own->base)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!weir_session_passes_fds(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_session_passes_fds(s), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(weir_managed_add_variable(s, owner, in->address, in->bytes, &fd));
     enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);
@@ -313,9 +302,7 @@ CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_man
     uint32_t n = WEIR_OP_managed_take_out_bases_max;
     uint64_t *words = weir_session_alloc(s, 2 * (size_t)n * sizeof *words);
 
-    if (!words) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!words, CUDA_ERROR_OUT_OF_MEMORY);
     out->bases = words;
     out->sizes = words + n;
     weir_managed_take(s, in->address, in->bytes, words, words + n, &n);
@@ -335,9 +322,7 @@ CUresult weir_host_managed_merge(struct weir_session *s)
 
 CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in)
 {
-    if (in->place >= WEIR_MANAGED_PLACE_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->place >= WEIR_MANAGED_PLACE_COUNT, CUDA_ERROR_INVALID_VALUE);
     weir_managed_place(s, in->address, in->bytes, (enum weir_managed_place)in->place);
     return CUDA_SUCCESS;
 }
@@ -475,9 +460,7 @@ static CUresult pin(struct weir_session *s, struct weir_registration *r)
     WEIR_TRY(s->driver->cuMemHostRegister_v2(at, r->bytes, flags));
     r->pinned = true;
     WEIR_TRY(s->driver->cuMemHostGetDevicePointer_v2(&device, at, 0));
-    if (device != r->device) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(device != r->device, CUDA_ERROR_NOT_SUPPORTED);
     return weir_session_admit(s, r->device, r->bytes, r) == WEIR_OK ? CUDA_SUCCESS
                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -496,9 +479,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
         WEIR_TRY(weir_put_off_settle(s));
     }
     struct weir_registration *r = calloc(1, sizeof *r);
-    if (!r) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!r, CUDA_ERROR_OUT_OF_MEMORY);
     r->bytes = bytes;
     r->charged = weir_host_memory_cost(bytes, guarded);
     CUresult result = weir_session_charge_all(s, s->device, &r->charged);
@@ -533,9 +514,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     struct weir_registration *r;
     bool sealed;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
     if (in->offset % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
         !fd_ok(fd, in->offset, in->bytes, &sealed)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -585,12 +564,8 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
     uint64_t offset;
     int fd;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!weir_session_region(s) && !weir_session_passes_fds(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_FAIL_IF(!weir_session_region(s) && !weir_session_passes_fds(s), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(begin(s, in->address, in->bytes, false, &r));
     if (!take_pages(s, r, &fd, &offset)) {
         unregister(s, r);
@@ -632,12 +607,9 @@ CUresult weir_host_host_unregister(struct weir_session *s,
 {
     struct weir_registration *r = find(s, in->device_address);
 
-    if (!r) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
-    if (!weir_awaited_settle_all(s)) {
-        return CUDA_ERROR_UNKNOWN; /* the session is ending, so nobody reads the error */
-    }
+    WEIR_FAIL_IF(!r, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    WEIR_FAIL_IF(!weir_awaited_settle_all(s),
+                 CUDA_ERROR_UNKNOWN); /* the session is ending, so nobody reads the error */
     weir_registration_drop(s, r);
     return CUDA_SUCCESS;
 }
@@ -679,9 +651,7 @@ CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_cl
 {
     struct weir_grant *grant = find_grant(s, in->reference, true);
 
-    if (!grant) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!grant, CUDA_ERROR_INVALID_VALUE);
     weir_grant_drop(s, grant);
     return CUDA_SUCCESS;
 }

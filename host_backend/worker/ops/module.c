@@ -84,12 +84,9 @@ static CUresult find_upload(struct weir_session *s, const struct weir_op_image_p
             return CUDA_SUCCESS;
         }
     }
-    if (in->bytes > IMAGE_MAX_BYTES) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (in->offset != 0 || in->bytes == 0 || n >= WEIR_UPLOADS_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->bytes > IMAGE_MAX_BYTES, CUDA_ERROR_OUT_OF_MEMORY);
+    WEIR_FAIL_IF(in->offset != 0 || in->bytes == 0 || n >= WEIR_UPLOADS_MAX,
+                 CUDA_ERROR_INVALID_VALUE);
     if (weir_image_reserve(store, in->bytes) != WEIR_OK) {
         (void)weir_session_over_quota(s, WEIR_ACCOUNT_HOST_MEMORY, in->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -158,9 +155,7 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
 
     memcpy(hash.bytes, in->hash, sizeof hash.bytes);
     struct weir_host_image *image = weir_image_get_any(store, &hash);
-    if (!image) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!image, CUDA_ERROR_NOT_FOUND);
     if (in->offset <= image->bytes && in->piece_bytes <= image->bytes - in->offset && piece) {
         memcpy(piece, image->data + in->offset, in->piece_bytes);
         result = CUDA_SUCCESS;
@@ -206,13 +201,9 @@ CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_
                               uint32_t n_values, struct weir_host_jit_options *ret_options)
 {
     ret_options->n = 0;
-    if (n_ids != n_values || n_ids > WEIR_JIT_OPTIONS_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(n_ids != n_values || n_ids > WEIR_JIT_OPTIONS_MAX, CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < n_ids; i++) {
-        if (!option_ok(ids[i])) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(!option_ok(ids[i]), CUDA_ERROR_INVALID_VALUE);
         ret_options->ids[ret_options->n] = (CUjit_option)ids[i];
         ret_options->values[ret_options->n++] = (void *)(uintptr_t)values[i];
     }
@@ -253,14 +244,10 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     CUresult result = CUDA_SUCCESS;
 
     weir_ops_image_named(s);
-    if (kind >= WEIR_IMAGE_KIND_COUNT) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(kind >= WEIR_IMAGE_KIND_COUNT, CUDA_ERROR_INVALID_VALUE);
     *load = (struct load){.image = weir_ops_image(s, hash, bytes),
                           .is_bundle = kind == WEIR_IMAGE_BUNDLE};
-    if (!load->image) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(!load->image, CUDA_ERROR_NOT_FOUND);
     switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->platform->sm,
                                   &load->code, &load->facts)) {
     case WEIR_OK:
@@ -459,9 +446,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     struct load load;
     uint32_t idle;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
@@ -553,13 +538,10 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     struct load load;
     uint32_t idle;
 
-    if (in->n_library_option_ids != in->n_library_option_values) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->n_library_option_ids != in->n_library_option_values, CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < in->n_library_option_ids; i++) {
-        if (in->library_option_ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(in->library_option_ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED,
+                     CUDA_ERROR_INVALID_VALUE);
     }
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_LIBRARY, in->l));
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
@@ -584,9 +566,7 @@ CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_mo
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
 
-    if (!m || m->of_library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!m || m->of_library, CUDA_ERROR_INVALID_HANDLE);
     return weir_host_object_destroy(s, &m->o);
 }
 
@@ -607,9 +587,7 @@ CUresult weir_host_library_module(struct weir_session *s,
     CUmodule native;
 
     WEIR_TRY(weir_ops_library(s, in->l, &library));
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
     library->used = true;
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_MODULE, sizeof(struct weir_host_module), in->m,
@@ -659,9 +637,7 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
     CUdeviceptr address;
     size_t bytes;
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
     out->managed = is_managed(s, address);
     return admit_global(s, m, address, bytes, &out->address, &out->bytes);

@@ -55,9 +55,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
     struct weir_nvml_question question = {
         .function = in->function, .data = in->data, .n_data = in->n_data};
 
-    if (!answer) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!answer, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
     if (in->arguments[0] < s->platform->n_devices &&
         strcmp(in->function, "nvmlDeviceGetTopologyCommonAncestor") == 0) {
@@ -116,9 +114,7 @@ CUresult weir_host_nvml_processes(struct weir_session *s, struct weir_op_nvml_pr
                             .used = weir_session_alloc(s, PROCESSES_MAX * sizeof *all.used),
                             .names = weir_session_alloc(s, PROCESSES_MAX * NAME_BYTES)};
 
-    if (!all.pids || !all.used || !all.names) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!all.pids || !all.used || !all.names, CUDA_ERROR_OUT_OF_MEMORY);
     add_programs(&all, s->tenant);
     *out = (struct weir_op_nvml_processes_out){.pids = all.pids,
                                                .n_pids = all.n,

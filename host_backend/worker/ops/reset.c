@@ -200,9 +200,7 @@ CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
     CUresult result = CUDA_SUCCESS;
     uint32_t idle;
 
-    if (!m) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     if (!m->o.native) {
         WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
         result = load_again(s, m);

@@ -14,9 +14,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     struct weir_object *o;
     CUstream native;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 ||
         !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -72,9 +70,7 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUresult result = CUDA_SUCCESS;
 
-    if (!stream || stream->legacy) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream || stream->legacy, CUDA_ERROR_INVALID_HANDLE);
     if (stream->capturing) {
         weir_capture_abandon(s, stream);
     }
@@ -91,12 +87,8 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (weir_host_stream_capturing(s, stream)) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(weir_host_stream_capturing(s, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     WEIR_TRY(weir_order_mark(s, stream));
     WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), stream->word, in->value));
     weir_admission_stream_awaited(s, stream);
@@ -109,9 +101,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (!stream || !event) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream || !event, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (in->flags != 0) { /* in a capture, a wait with flags is a node */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
@@ -127,9 +117,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     const struct weir_driver *d = s->driver;
     uint32_t small = (uint32_t)in->value;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0 ||
         (wait && !weir_awaited_can_come(in->value, in->flags, wide))) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -157,9 +145,7 @@ CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_str
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_order_refuse(s, stream, true));
     WEIR_TRY(weir_order_mark(s, stream));
     return s->driver->cuStreamQuery(weir_host_stream_at(stream));
@@ -173,9 +159,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
     CUlaunchAttributeID id = (CUlaunchAttributeID)in->attribute;
     CUlaunchAttributeValue value = in->value;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
         id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
         id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP &&
@@ -211,16 +195,12 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUgraph graph;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_order_begin(s, stream, false));
     /* In a capture the function becomes a node, which may run any number of times. */
     bool captured = weir_host_stream_capturing(s, stream);
     struct weir_host_call *call = weir_host_call_create(s, in->token, !captured);
-    if (!call) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result =
         s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
@@ -271,9 +251,8 @@ CUresult weir_host_host_func_write(struct weir_session *s,
 CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_wait_in *in,
                              struct weir_op_word_wait_out *out)
 {
-    if (in->word == WEIR_WORD_NONE || !weir_session_word_ok(s, in->word)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->word == WEIR_WORD_NONE || !weir_session_word_ok(s, in->word),
+                 CUDA_ERROR_INVALID_VALUE);
     out->value = weir_session_word(s, in->word);
     if ((int32_t)(out->value - in->value) >= 0) {
         return CUDA_SUCCESS;
@@ -284,9 +263,7 @@ CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_w
 CUresult weir_host_word_peek(struct weir_session *s, const struct weir_op_word_peek_in *in,
                              struct weir_op_word_peek_out *out)
 {
-    if (!weir_session_word_ok(s, in->word)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_session_word_ok(s, in->word), CUDA_ERROR_INVALID_VALUE);
     out->value = weir_session_word(s, in->word);
     return CUDA_SUCCESS;
 }

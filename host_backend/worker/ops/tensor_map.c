@@ -33,9 +33,7 @@ static CUresult im2col_wide(const struct weir_driver *d, const struct weir_op_te
 static CUresult encode(const struct weir_driver *d, const struct weir_op_tensor_map_in *in,
                        CUtensorMap *map)
 {
-    if (in->rank == 0 || in->rank > MAX_RANK) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->rank == 0 || in->rank > MAX_RANK, CUDA_ERROR_INVALID_VALUE);
     switch (in->kind) {
     case WEIR_TENSOR_MAP_TILED:
         return d->cuTensorMapEncodeTiled(

@@ -29,14 +29,12 @@ static CUresult fill_resource(struct weir_session *s, const struct weir_op_textu
         r->res.pitch2D.width = in->width;
         r->res.pitch2D.height = in->height;
         r->res.pitch2D.pitchInBytes = in->pitch;
-        if (in->height == 0 || __builtin_mul_overflow(in->height, in->pitch, &bytes)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(in->height == 0 || __builtin_mul_overflow(in->height, in->pitch, &bytes),
+                     CUDA_ERROR_INVALID_VALUE);
         /* The last row needs only its texels: up to 16 bytes each. */
         bytes -= in->pitch;
-        if (in->width > UINT32_MAX || in->channels == 0 || in->channels > 4) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(in->width > UINT32_MAX || in->channels == 0 || in->channels > 4,
+                     CUDA_ERROR_INVALID_VALUE);
         return weir_session_check_dptr(s, in->address, bytes + in->width * in->channels);
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -60,9 +58,7 @@ CUresult weir_host_texture_create(struct weir_session *s,
     CUDA_RESOURCE_DESC resource;
     CUtexObject object;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(fill_resource(s, in, &resource));
     WEIR_TRY(s->driver->cuTexObjectCreate(&object, &resource, &in->desc,
                                           in->has_view != 0 ? &in->view : NULL));
@@ -92,9 +88,7 @@ CUresult weir_host_surface_create(struct weir_session *s,
     CUDA_RESOURCE_DESC resource;
     CUsurfObject object;
 
-    if (!ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
     memset(&resource, 0, sizeof resource);
     resource.resType = CU_RESOURCE_TYPE_ARRAY;
     WEIR_TRY(weir_session_use(s, WEIR_KIND_ARRAY, in->a, (void **)&resource.res.array.hArray));

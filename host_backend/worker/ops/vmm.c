@@ -75,9 +75,8 @@ static CUresult check_create(const struct weir_session *s, uint64_t bytes, uint3
 {
     const uint32_t known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-    if (bytes == 0 || bytes % s->platform->granularity_bytes != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes % s->platform->granularity_bytes != 0,
+                 CUDA_ERROR_INVALID_VALUE);
     return (handle_types & ~known) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
@@ -97,9 +96,7 @@ CUresult weir_host_vmm_create_host(struct weir_session *s,
 {
     struct weir_vmm_alloc *alloc;
 
-    if (!weir_session_passes_fds(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_session_passes_fds(s), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(check_create(s, in->bytes, in->handle_types));
     WEIR_TRY(weir_vmm_host_create(s, in->bytes, in->handle_types, &alloc));
     return weir_ops_name_alloc(s, in->h, alloc, false);
@@ -127,9 +124,7 @@ CUresult weir_host_vmm_map_host(struct weir_session *s, const struct weir_op_vmm
 {
     const struct weir_host_vmm_handle *handle = find(s, in->h);
 
-    if (!handle || !handle->alloc->on_host) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!handle || !handle->alloc->on_host, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_session_vmm_map(s, in->address, in->bytes, handle->alloc));
     if (weir_session_send_fd(s, handle->alloc->file) != WEIR_OK) {
         (void)weir_session_vmm_unmap(s, in->address, in->bytes);
@@ -155,9 +150,7 @@ static CUresult send_export(struct weir_session *s, struct weir_vmm_alloc *alloc
 {
     int fd;
 
-    if (!weir_session_passes_fds(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_session_passes_fds(s), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(weir_export_create(s->tenant, alloc, name, &fd));
     enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);

@@ -43,9 +43,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
     struct timespec pause = {0, 50 * 1000};
 
-    if (!runs) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!runs, WEIR_ERR_NO_MEMORY);
     runs->driver = driver;
     runs->context = context;
     runs->sms = sms;
@@ -229,12 +227,8 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     }
     run->place = run->p.place;
     run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
-    if (!run->params) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (!weir_ptx_form_args_init(p->grid, &run->args)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!run->params, CUDA_ERROR_OUT_OF_MEMORY);
+    WEIR_FAIL_IF(!weir_ptx_form_args_init(p->grid, &run->args), CUDA_ERROR_INVALID_VALUE);
     run->args.control = weir_run_control(run);
     run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
     run->args.sm_range =
@@ -386,9 +380,7 @@ CUresult weir_run_again_locked(struct weir_run *run)
     const struct weir_driver *d = run->runs->driver;
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
 
-    if (!lane) {
-        return CUDA_ERROR_NOT_READY;
-    }
+    WEIR_FAIL_IF(!lane, CUDA_ERROR_NOT_READY);
     run->plain = false;
     CUresult result = ask_ahead_of(run, lane);
     if (result == CUDA_SUCCESS) {

@@ -277,9 +277,7 @@ CUresult weir_session_over_quota(struct weir_session *session, enum weir_account
 {
     char why[WEIR_LINK_WHY_BYTES];
 
-    if (weir_session_lacks_quota(session)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(weir_session_lacks_quota(session), CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_lack_text(session, item < WEIR_ACCOUNT_OF_DEVICE ? over_quota : over_device_quota,
                            why, sizeof why);
     return refuse(session, item, bytes, why);

@@ -17,9 +17,7 @@ static enum weir_status grow(struct weir_native_map *map)
     struct weir_native_map bigger = {.room = map->room != 0 ? map->room * 2 : 64, .n = map->n};
 
     bigger.slots = calloc(bigger.room, sizeof(struct weir_object *));
-    if (!bigger.slots) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!bigger.slots, WEIR_ERR_NO_MEMORY);
     for (size_t i = 0; i < map->room; i++) {
         struct weir_object *o = map->slots[i];
 
@@ -53,12 +51,8 @@ struct weir_object *weir_native_find(const struct weir_native_map *map, int kind
 
 enum weir_status weir_native_add(struct weir_native_map *map, struct weir_object *object)
 {
-    if (weir_native_find(map, object->kind, object->native)) {
-        return WEIR_ERR_EXISTS;
-    }
-    if (map->n * 2 >= map->room && grow(map) != WEIR_OK) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(weir_native_find(map, object->kind, object->native), WEIR_ERR_EXISTS);
+    WEIR_FAIL_IF(map->n * 2 >= map->room && grow(map) != WEIR_OK, WEIR_ERR_NO_MEMORY);
     size_t at = place(map, object->kind, object->native);
     while (map->slots[at]) {
         at = (at + 1) & (map->room - 1);

@@ -43,9 +43,7 @@ CUresult weir_session_register(struct weir_session *session)
 
     c->n_parts = c->view.arena_bytes != 0 ? weir_segment_part(c->view.arena_bytes - 1) + 1 : 0;
     c->part_dptrs = calloc(c->n_parts + 1, sizeof *c->part_dptrs);
-    if (!c->part_dptrs) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!c->part_dptrs, CUDA_ERROR_OUT_OF_MEMORY);
     return register_range(session, c->view.words, UINT64_C(4) * c->view.n_words, &c->words_dptr);
 }
 
@@ -55,15 +53,12 @@ CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, 
     struct weir_session_channel *c = session->channel;
     uint64_t arena_bytes = c->view.arena_bytes, start, end;
 
-    if (bytes == 0 || offset >= arena_bytes || bytes > arena_bytes - offset) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(bytes == 0 || offset >= arena_bytes || bytes > arena_bytes - offset,
+                 CUDA_ERROR_INVALID_VALUE);
     uint32_t part = weir_segment_part(offset);
     start = weir_segment_part_start(part);
     end = weir_segment_part_end(part, arena_bytes);
-    if (bytes > end - offset) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(bytes > end - offset, CUDA_ERROR_INVALID_VALUE);
     if (c->part_dptrs[part] == 0) {
         WEIR_TRY(register_range(session, c->view.arena + start, end - start, &c->part_dptrs[part]));
     }
@@ -143,9 +138,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
                                                         value, CU_STREAM_WRITE_VALUE_DEFAULT);
     }
     struct word_write *write = malloc(sizeof *write);
-    if (!write) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!write, CUDA_ERROR_OUT_OF_MEMORY);
     *write = (struct word_write){&c->view.words[word], value};
     CUresult result = session->driver->cuLaunchHostFunc(stream, write_word, write);
     if (result != CUDA_SUCCESS) {

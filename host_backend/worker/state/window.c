@@ -8,9 +8,7 @@
 
 static enum weir_status insert(struct weir_window *w, size_t at, struct weir_extent extent)
 {
-    if (!WEIR_GROW(w->free_extents, w->n, w->room)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(w->free_extents, w->n, w->room), WEIR_ERR_NO_MEMORY);
     memmove(w->free_extents + at + 1, w->free_extents + at, (w->n - at) * sizeof extent);
     w->free_extents[at] = extent;
     w->n++;
@@ -25,9 +23,7 @@ static void erase(struct weir_window *w, size_t at)
 
 enum weir_status weir_window_init(struct weir_window *window, uint64_t base, uint64_t bytes)
 {
-    if (bytes == 0 || base + bytes < base) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(bytes == 0 || base + bytes < base, WEIR_ERR_INVALID);
     *window = (struct weir_window){.base = base, .bytes = bytes};
     return insert(window, 0, (struct weir_extent){base, bytes});
 }
@@ -81,9 +77,7 @@ enum weir_status weir_window_take(struct weir_window *window, uint64_t bytes, ui
 
 enum weir_status weir_window_take_at(struct weir_window *window, uint64_t base, uint64_t bytes)
 {
-    if (bytes == 0 || base + bytes < base) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(bytes == 0 || base + bytes < base, WEIR_ERR_INVALID);
     for (size_t i = 0; i < window->n; i++) {
         struct weir_extent e = window->free_extents[i];
 

@@ -193,9 +193,7 @@ static enum weir_status load(struct weir_forms_module *m)
     const struct weir_driver *d = m->device->forms->driver;
 
     m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
-    if (!m->kernels) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!m->kernels, WEIR_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < m->set->n_kernels; i++) {
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
@@ -464,9 +462,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
     const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
 
-    if (!forms) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!forms, WEIR_ERR_NO_MEMORY);
     forms->worker = worker;
     forms->driver = &platform->driver;
     forms->real = platform->real;

@@ -194,9 +194,7 @@ static enum weir_status decode(struct weir_forms_set *set)
     set->kernels = calloc(set->n_kernels + (size_t)1, sizeof *set->kernels);
     set->binds = calloc(set->n_binds + (size_t)1, sizeof *set->binds);
     set->consts = calloc(set->n_consts + (size_t)1, sizeof *set->consts);
-    if (!set->kernels || !set->binds || !set->consts) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!set->kernels || !set->binds || !set->consts, WEIR_ERR_NO_MEMORY);
     get_kernels(&r, set);
     get_names(&r, set->binds, set->n_binds);
     get_names(&r, set->consts, set->n_consts);

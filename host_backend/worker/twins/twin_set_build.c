@@ -50,9 +50,7 @@ static enum weir_status make_key(const struct weir_forms_build_params *p, struct
     size_t n = 0;
     FILE *out = open_memstream(&bytes, &n);
 
-    if (!out) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!out, WEIR_ERR_NO_MEMORY);
     (void)dl_iterate_phdr(find_build_id, out);
     fprintf(out, "|%s|%s|%s|%u|%d|%u|%zu|", WEIR_VERSION, p->tenant, p->compiler->id, p->sm,
             p->driver_version, (unsigned)p->twins, p->text_bytes);
@@ -113,9 +111,7 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
         }
     }
     weir_ptx_analysis_destroy(analysis);
-    if (!wants) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!wants, WEIR_ERR_NO_MEMORY);
     *ret_twins = (struct weir_ptx_twins){0};
     enum weir_status status = n != 0 ? weir_ptx_twins(module, wants, n, ret_twins) : WEIR_OK;
     free(wants);
@@ -193,9 +189,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
     enum weir_status status, kept;
 
     *ret_report = (struct weir_forms_build_report){0};
-    if (params->text_bytes > WEIR_FORMS_TEXT_MAX_BYTES) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(params->text_bytes > WEIR_FORMS_TEXT_MAX_BYTES, WEIR_ERR_TOO_BIG);
     WEIR_TRY(make_key(params, &key));
     ret_report->key = key;
     if (weir_file_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
