@@ -494,17 +494,14 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
                                      .reply = &buffers.reply,
                                      .ret_bulk = extra ? extra->ret_bulk : NULL,
                                      .ret_bulk_bytes = extra ? extra->ret_bulk_bytes : 0};
-    CUresult result = transmit(channel, record, extra, &wait);
-    if (result == CUDA_SUCCESS) {
-        result = note_error(wait_for_reply(channel, &wait));
-    }
-    if (result == CUDA_SUCCESS && out &&
-        !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
+    WEIR_TRY(transmit(channel, record, extra, &wait));
+    WEIR_TRY(note_error(wait_for_reply(channel, &wait)));
+    if (out && !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
         weir_log_error("guest: malformed reply, op=%s", weir_ops[op].name);
         weir_channel_kill(channel, HOST_GONE);
-        result = HOST_GONE;
+        return HOST_GONE;
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,

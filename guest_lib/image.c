@@ -149,14 +149,12 @@ CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
     struct weir_op_image_query_in in = {.bytes = bytes};
     struct weir_op_image_query_out out;
     memcpy(in.hash, image.hash.bytes, sizeof(in.hash));
-    CUresult result = weir_call_image_query(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS && !out.present) {
-        result = upload(&image, data);
+    WEIR_TRY(weir_call_image_query(weir_guest_channel(), &in, &out));
+    if (!out.present) {
+        WEIR_TRY(upload(&image, data));
     }
-    if (result == CUDA_SUCCESS) {
-        *ret_image = image;
-    }
-    return result;
+    *ret_image = image;
+    return CUDA_SUCCESS;
 }
 
 /* Store a wrapper of version 2: data is one fat binary (often empty), list has the relocatable ones

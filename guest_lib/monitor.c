@@ -194,9 +194,8 @@ static nvmlReturn_t monitor_call(uint32_t device, struct weir_nvml_request *requ
     WEIR_GUEST_KEEP_ERRNO;
     request->ret_bytes = 0;
     WEIR_LOCKED(&lock);
-    nvmlReturn_t result = ready_locked(device);
-    result = result == NVML_SUCCESS ? call_locked(request) : result;
-    return result;
+    WEIR_TRY(ready_locked(device));
+    return call_locked(request);
 }
 
 static uint64_t cached_bytes(uint32_t device)

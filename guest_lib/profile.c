@@ -425,18 +425,14 @@ static CUresult table_take(struct weir_profile_taken *ret_taken)
     memset(ret_taken, 0, sizeof *ret_taken);
     WEIR_TRY(WEIR_GUEST_ENTER(cuCtxSynchronize));
     uint64_t before_ns = weir_clock_now_ns();
-    CUresult result = weir_call_profile_take(weir_guest_channel(), NULL, &out);
-    if (result == CUDA_SUCCESS && out.n_records % sizeof *ret_taken->records != 0) {
-        result = CUDA_ERROR_UNKNOWN;
-    }
-    if (result == CUDA_SUCCESS) {
-        ret_taken->records = out.records;
-        ret_taken->n = out.n_records / (uint32_t)sizeof *ret_taken->records;
-        ret_taken->shift_ns = clock_shift_ns(before_ns, out.now_ns, weir_clock_now_ns());
-        ret_taken->pending = out.pending;
-        ret_taken->dropped = out.dropped;
-    }
-    return result;
+    WEIR_TRY(weir_call_profile_take(weir_guest_channel(), NULL, &out));
+    WEIR_FAIL_IF(out.n_records % sizeof *ret_taken->records != 0, CUDA_ERROR_UNKNOWN);
+    ret_taken->records = out.records;
+    ret_taken->n = out.n_records / (uint32_t)sizeof *ret_taken->records;
+    ret_taken->shift_ns = clock_shift_ns(before_ns, out.now_ns, weir_clock_now_ns());
+    ret_taken->pending = out.pending;
+    ret_taken->dropped = out.dropped;
+    return CUDA_SUCCESS;
 }
 
 static void table_kernel(uint64_t function, char *name, size_t bytes,

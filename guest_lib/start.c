@@ -172,16 +172,13 @@ static CUresult make_primaries(void)
 
 static CUresult start_parts(const struct weir_welcome *welcome)
 {
-    CUresult result = reserve_window(welcome);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
-                                                                         : CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    result = result == CUDA_SUCCESS ? weir_words_init() : result;
-    result = result == CUDA_SUCCESS ? weir_mem_init() : result;
-    result = result == CUDA_SUCCESS ? weir_staging_init(weir_guest.channel.arena_bytes) : result;
-    result = result == CUDA_SUCCESS ? make_primaries() : result;
-    return result;
+    WEIR_TRY(reserve_window(welcome));
+    WEIR_TRY(weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_OUT_OF_MEMORY);
+    WEIR_TRY(weir_words_init());
+    WEIR_TRY(weir_mem_init());
+    WEIR_TRY(weir_staging_init(weir_guest.channel.arena_bytes));
+    return make_primaries();
 }
 
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)

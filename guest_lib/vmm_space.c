@@ -218,15 +218,13 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
                                      uint64_t *ret_base)
 {
     uint64_t base;
-    CUresult result = ask_host(bytes, alignment, hint, &base);
-    if (result == CUDA_SUCCESS && !add_locked(base, bytes, NULL)) {
+    WEIR_TRY(ask_host(bytes, alignment, hint, &base));
+    if (!add_locked(base, bytes, NULL)) {
         give_back(base, bytes, true);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS) {
-        *ret_base = base;
-    }
-    return result;
+    *ret_base = base;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,

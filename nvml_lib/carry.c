@@ -32,14 +32,10 @@ nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
     if (carry->in_bytes) {
         memcpy(stack, carry->data, carry->in_bytes);
     }
-    nvmlReturn_t result = send(device, has_device, &request);
-    if (result == NVML_SUCCESS && request.ret_bytes != carry->out_bytes) {
-        result = NVML_ERROR_UNKNOWN;
-    }
-    if (result == NVML_SUCCESS) {
-        memcpy(carry->data, stack, carry->out_bytes);
-    }
-    return result;
+    WEIR_TRY(send(device, has_device, &request));
+    WEIR_FAIL_IF(request.ret_bytes != carry->out_bytes, NVML_ERROR_UNKNOWN);
+    memcpy(carry->data, stack, carry->out_bytes);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const char *function,

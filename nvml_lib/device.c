@@ -49,11 +49,9 @@ static bool index_of(nvmlDevice_t device, uint32_t *ret_index)
 
 nvmlReturn_t weir_nvml_enter_device(nvmlDevice_t device, uint32_t *ret_index)
 {
-    nvmlReturn_t result = weir_nvml_enter();
-    if (result == NVML_SUCCESS && !index_of(device, ret_index)) {
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    }
-    return result;
+    WEIR_TRY(weir_nvml_enter());
+    WEIR_FAIL_IF(!index_of(device, ret_index), NVML_ERROR_INVALID_ARGUMENT);
+    return NVML_SUCCESS;
 }
 
 /* Check that the library is initialised, the device valid and the output pointer set. */

@@ -61,14 +61,10 @@ static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
 {
     uint32_t index;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    if (result == NVML_SUCCESS && !count) {
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    }
-    if (result == NVML_SUCCESS) {
-        *count = 0;
-    }
-    return result;
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
+    WEIR_FAIL_IF(!count, NVML_ERROR_INVALID_ARGUMENT);
+    *count = 0;
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceGetComputeRunningProcesses,

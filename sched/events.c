@@ -158,31 +158,23 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
                                      uint64_t took_ns)
 {
     struct item *item;
-    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE, &item);
-
-    if (status == WEIR_OK) {
-        struct tenant *tenant = item->queue->tenant;
-
-        finish(sched, item, took_ns);
-        end(sched, tenant);
-    }
-    return status;
+    WEIR_TRY(begin(sched, now_ns, id, ON_DEVICE, &item));
+    struct tenant *tenant = item->queue->tenant;
+    finish(sched, item, took_ns);
+    end(sched, tenant);
+    return WEIR_OK;
 }
 
 enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
 {
     struct item *item;
-    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE | BIT(WAITING), &item);
-
-    if (status == WEIR_OK) {
-        struct tenant *tenant = item->queue->tenant;
-
-        sched->counts.withdrawals++;
-        trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
-        item_drop(sched, item);
-        end(sched, tenant);
-    }
-    return status;
+    WEIR_TRY(begin(sched, now_ns, id, ON_DEVICE | BIT(WAITING), &item));
+    struct tenant *tenant = item->queue->tenant;
+    sched->counts.withdrawals++;
+    trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
+    item_drop(sched, item);
+    end(sched, tenant);
+    return WEIR_OK;
 }
 
 /* Correct served_ns by the exact number of blocks done; so far it came from the time. */
@@ -205,29 +197,23 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
                                     uint32_t done_blocks)
 {
     struct item *item;
-    enum weir_status status = begin(sched, now_ns, id, BIT(STOPPING), &item);
-
-    if (status == WEIR_OK) {
-        note_done(sched, item, done_blocks);
-        item_stopped(sched, item);
-        trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
-        decide(sched);
-    }
-    return status;
+    WEIR_TRY(begin(sched, now_ns, id, BIT(STOPPING), &item));
+    note_done(sched, item, done_blocks);
+    item_stopped(sched, item);
+    trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
+    decide(sched);
+    return WEIR_OK;
 }
 
 enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
                                     bool may_stop)
 {
     struct item *item;
-    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE, &item);
-
-    if (status == WEIR_OK) {
-        item_runs(sched, item, may_stop);
-        trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
-        decide(sched);
-    }
-    return status;
+    WEIR_TRY(begin(sched, now_ns, id, ON_DEVICE, &item));
+    item_runs(sched, item, may_stop);
+    trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
+    decide(sched);
+    return WEIR_OK;
 }
 
 void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)

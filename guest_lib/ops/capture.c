@@ -119,16 +119,11 @@ static CUresult insert_node(CUstream stream, CUgraphNode *ret_node)
     const CUgraphNode *before;
     CUgraph graph;
     size_t count;
-    CUresult result =
-        weir_guest_cuStreamGetCaptureInfo_v3(stream, &status, NULL, &graph, &before, NULL, &count);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_cuGraphAddEmptyNode(ret_node, graph, before, count);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_cuStreamUpdateCaptureDependencies(stream, ret_node, 1,
-                                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES);
-    }
-    return result;
+    WEIR_TRY(
+        weir_guest_cuStreamGetCaptureInfo_v3(stream, &status, NULL, &graph, &before, NULL, &count));
+    WEIR_TRY(weir_guest_cuGraphAddEmptyNode(ret_node, graph, before, count));
+    return weir_guest_cuStreamUpdateCaptureDependencies(stream, ret_node, 1,
+                                                        CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 
 bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle, uint64_t bytes,

@@ -39,15 +39,11 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
     WEIR_FAIL_IF(!pctx || !weir_guest_ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
     WEIR_FAIL_IF(!weir_guest_device_get(dev), CUDA_ERROR_INVALID_DEVICE);
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_new(dev, false, flags, &ctx);
-    result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
-    if (result == CUDA_SUCCESS && weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS) {
-        *pctx = handle_of(ctx);
-    }
-    return result;
+    WEIR_TRY(weir_ctx_new(dev, false, flags, &ctx));
+    WEIR_TRY(weir_ctx_activate(ctx));
+    WEIR_FAIL_IF(weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK, CUDA_ERROR_OUT_OF_MEMORY);
+    *pctx = handle_of(ctx);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)

@@ -183,20 +183,15 @@ CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advis
                                    CUmemLocation location)
 {
     struct weir_mem mem;
-    CUresult result = weir_mem_check_managed(devPtr, count, &mem);
-    if (result == CUDA_SUCCESS) {
-        result = advice == WEIR_ADVICE_PREFETCH ? CUDA_ERROR_INVALID_VALUE
-                                                : check_advice(advice, &location);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_mem_advise(devPtr, count, advice, location);
-    }
-    if (result == CUDA_SUCCESS && mem.moves &&
-        (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
-         advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)) {
+    WEIR_TRY(weir_mem_check_managed(devPtr, count, &mem));
+    WEIR_TRY(advice == WEIR_ADVICE_PREFETCH ? CUDA_ERROR_INVALID_VALUE
+                                            : check_advice(advice, &location));
+    WEIR_TRY(weir_mem_advise(devPtr, count, advice, location));
+    if (mem.moves && (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                      advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)) {
         weir_moves_place(devPtr, count, place_of(&mem, advice, location));
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,

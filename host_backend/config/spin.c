@@ -15,25 +15,19 @@
 enum weir_status weir_spin_page_create(int *ret_fd, struct weir_spin_page **ret_page)
 {
     void *page;
-    enum weir_status status = weir_shared_page_create("weir-spin", PAGE_BYTES, ret_fd, &page);
-
-    if (status == WEIR_OK) {
-        *ret_page = page;
-        atomic_store(&(*ret_page)->level, WEIR_SPIN_ALL);
-        atomic_store(&(*ret_page)->gate_may, 1);
-    }
-    return status;
+    WEIR_TRY(weir_shared_page_create("weir-spin", PAGE_BYTES, ret_fd, &page));
+    *ret_page = page;
+    atomic_store(&(*ret_page)->level, WEIR_SPIN_ALL);
+    atomic_store(&(*ret_page)->gate_may, 1);
+    return WEIR_OK;
 }
 
 enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page)
 {
     void *page;
-    enum weir_status status = weir_shared_page_map(fd, PAGE_BYTES, &page);
-
-    if (status == WEIR_OK) {
-        *ret_page = page;
-    }
-    return status;
+    WEIR_TRY(weir_shared_page_map(fd, PAGE_BYTES, &page));
+    *ret_page = page;
+    return WEIR_OK;
 }
 
 void weir_spin_page_unmap(struct weir_spin_page *page)

@@ -96,15 +96,11 @@ enum weir_status weir_segment_create_private(const struct weir_segment_params *p
 {
     struct weir_segment_header header;
     void *base;
-    enum weir_status status = plan(params, false, &header);
-    if (status == WEIR_OK) {
-        status = map_memory(-1, 0, header.segment_bytes, &base);
-    }
-    if (status == WEIR_OK) {
-        memcpy(base, &header, sizeof header);
-        *ret_view = view_of(base, &header);
-    }
-    return status;
+    WEIR_TRY(plan(params, false, &header));
+    WEIR_TRY(map_memory(-1, 0, header.segment_bytes, &base));
+    memcpy(base, &header, sizeof header);
+    *ret_view = view_of(base, &header);
+    return WEIR_OK;
 }
 
 enum weir_status weir_segment_create(const struct weir_segment_params *params, int *ret_fd,
@@ -216,15 +212,11 @@ enum weir_status weir_segment_create_at(const struct weir_segment_params *params
 {
     struct weir_segment_header header;
     void *base;
-    enum weir_status status = plan_in_units(params, unit, &header);
-    if (status == WEIR_OK) {
-        status = map_memory(fd, offset, header.segment_bytes, &base);
-    }
-    if (status == WEIR_OK) {
-        memcpy(base, &header, sizeof header);
-        *ret_view = view_of(base, &header);
-    }
-    return status;
+    WEIR_TRY(plan_in_units(params, unit, &header));
+    WEIR_TRY(map_memory(fd, offset, header.segment_bytes, &base));
+    memcpy(base, &header, sizeof header);
+    *ret_view = view_of(base, &header);
+    return WEIR_OK;
 }
 
 void weir_segment_unmap(struct weir_segment_view *view)

@@ -286,15 +286,11 @@ static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeou
     int fd;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     WEIR_FAIL_IF(!has_socket(shm_of(t)), WEIR_ERR_CLOSED);
-    enum weir_status status =
-        weir_fd_message_receive(shm_of(t)->socket_fd, byte, sizeof byte, deadline_ns, &len, &fd);
-    if (status == WEIR_OK && fd < 0) {
-        status = WEIR_ERR_PEER;
-    }
-    if (status == WEIR_OK) {
-        *ret_fd = fd;
-    }
-    return status;
+    WEIR_TRY(
+        weir_fd_message_receive(shm_of(t)->socket_fd, byte, sizeof byte, deadline_ns, &len, &fd));
+    WEIR_FAIL_IF(fd < 0, WEIR_ERR_PEER);
+    *ret_fd = fd;
+    return WEIR_OK;
 }
 
 static int shm_region_fd(struct weir_transport *t)

@@ -601,24 +601,13 @@ static void close_descriptors(const struct client *client)
 static enum weir_status begin(struct client *client)
 {
     const struct weir_zmq_client_params *params = client->params;
-    enum weir_status status = open_descriptors(client);
-    if (status == WEIR_OK) {
-        status = open_socket(client, params);
-    }
-    if (status == WEIR_OK) {
-        status = open_monitor(client);
-    }
-    if (status == WEIR_OK && client->api->zmq_connect(client->socket, params->endpoint) != 0) {
-        status = WEIR_ERR_INVALID;
-    }
-    if (status == WEIR_OK) {
-        status = put_control_locked(client, WEIR_ZMQ_HELLO, 0, params->hello, params->hello_len);
-    }
-    if (status == WEIR_OK) {
-        client->has_sender = weir_thread_start(&client->sender, 0, run_sender, client) == 0;
-        status = client->has_sender ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-    }
-    return status;
+    WEIR_TRY(open_descriptors(client));
+    WEIR_TRY(open_socket(client, params));
+    WEIR_TRY(open_monitor(client));
+    WEIR_FAIL_IF(client->api->zmq_connect(client->socket, params->endpoint) != 0, WEIR_ERR_INVALID);
+    WEIR_TRY(put_control_locked(client, WEIR_ZMQ_HELLO, 0, params->hello, params->hello_len));
+    client->has_sender = weir_thread_start(&client->sender, 0, run_sender, client) == 0;
+    return client->has_sender ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 static void *run_receiver(void *user)

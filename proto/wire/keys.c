@@ -42,14 +42,10 @@ enum weir_status weir_key_read(const char *text_or_path, char ret_key[WEIR_KEY_T
         memcpy(ret_key, text_or_path, WEIR_KEY_TEXT_BYTES);
         return WEIR_OK;
     }
-    enum weir_status status = read_line(text_or_path, line, sizeof line);
-    if (status == WEIR_OK && !weir_key_valid(line)) {
-        status = WEIR_ERR_INVALID;
-    }
-    if (status == WEIR_OK) {
-        memcpy(ret_key, line, WEIR_KEY_TEXT_BYTES);
-    }
-    return status;
+    WEIR_TRY(read_line(text_or_path, line, sizeof line));
+    WEIR_FAIL_IF(!weir_key_valid(line), WEIR_ERR_INVALID);
+    memcpy(ret_key, line, WEIR_KEY_TEXT_BYTES);
+    return WEIR_OK;
 }
 
 const char *weir_key_public_path(const char *secret_path, char buffer[WEIR_KEY_PATH_BYTES])

@@ -114,18 +114,10 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     if (weir_ptx_find_func(module, name) || weir_ptx_find_var(module, name)) {
         return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a function of that name");
     }
-    enum weir_status status = weir_ptx_clone(module, entry, name, &twin->entry);
-
-    if (status == WEIR_OK) {
-        status = weir_ptx_add_args(module, twin->entry, &twin->args);
-    }
-    if (status == WEIR_OK) {
-        status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
-    }
-    if (status == WEIR_OK) {
-        status = weir_ptx_copy_reached(twin, must_change(twin));
-    }
-    return status;
+    WEIR_TRY(weir_ptx_clone(module, entry, name, &twin->entry));
+    WEIR_TRY(weir_ptx_add_args(module, twin->entry, &twin->args));
+    WEIR_TRY(weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task));
+    return weir_ptx_copy_reached(twin, must_change(twin));
 }
 
 /* What a twin adds to the limit on its module's memory. */

@@ -131,13 +131,10 @@ static enum weir_status copy_one(struct weir_ptx_twin *twin, struct weir_ptx_fun
     struct weir_ptx_func *copy;
 
     WEIR_FAIL_IF(!name, WEIR_ERR_NO_MEMORY);
-    enum weir_status status = weir_ptx_clone(twin->module, func, name, &copy);
-
-    if (status == WEIR_OK) {
-        func->user = copy;
-        twin->funcs[twin->n_funcs++] = copy;
-    }
-    return status;
+    WEIR_TRY(weir_ptx_clone(twin->module, func, name, &copy));
+    func->user = copy;
+    twin->funcs[twin->n_funcs++] = copy;
+    return WEIR_OK;
 }
 
 /* Compute POINTED and WANTED for every function of the module; NULL: out of memory. */

@@ -201,23 +201,14 @@ enum weir_status weir_ptx_twins(struct weir_ptx_module *module,
                                 struct weir_ptx_twins *ret_twins)
 {
     struct weir_ptx_twins twins = {.infos = NULL};
-    enum weir_status status = analyze_and_make(module, wants, n_wants, &twins);
-
-    if (status == WEIR_OK && has_ticket(&twins)) {
-        status = add_finish(module);
+    WEIR_TRY(analyze_and_make(module, wants, n_wants, &twins));
+    if (has_ticket(&twins)) {
+        WEIR_TRY(add_finish(module));
     }
-    if (status == WEIR_OK) {
-        status = weir_ptx_strip(module);
-    }
-    if (status == WEIR_OK) {
-        status = weir_ptx_bind(module, &twins.binds, &twins.n_binds);
-    }
-    if (status == WEIR_OK) {
-        weir_ptx_drop_globals(module);
-        status = copy_consts(module, &twins);
-    }
-    if (status == WEIR_OK) {
-        *ret_twins = twins;
-    }
-    return status;
+    WEIR_TRY(weir_ptx_strip(module));
+    WEIR_TRY(weir_ptx_bind(module, &twins.binds, &twins.n_binds));
+    weir_ptx_drop_globals(module);
+    WEIR_TRY(copy_consts(module, &twins));
+    *ret_twins = twins;
+    return WEIR_OK;
 }

@@ -121,33 +121,22 @@ static struct weir_sched_tenant_params params_of(const struct weir_sched_record 
 static enum weir_status add_tenant(struct reading *r, const struct weir_sched_record *rec)
 {
     struct weir_sim_load *load = r->load;
-    enum weir_status status =
-        introduce(r, &r->tenants, rec->tenant, "a second tenant", load->n_tenants);
-    if (status == WEIR_OK) {
-        status =
-            add_one(&load->tenants, &load->n_tenants, &load->cap_tenants, sizeof *load->tenants);
-    }
-    if (status == WEIR_OK) {
-        load->tenants[load->n_tenants - 1].params = params_of(rec);
-        load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
-    }
-    return status;
+    WEIR_TRY(introduce(r, &r->tenants, rec->tenant, "a second tenant", load->n_tenants));
+    WEIR_TRY(add_one(&load->tenants, &load->n_tenants, &load->cap_tenants, sizeof *load->tenants));
+    load->tenants[load->n_tenants - 1].params = params_of(rec);
+    load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
+    return WEIR_OK;
 }
 
 static enum weir_status change_tenant(struct reading *r, const struct weir_sched_record *rec)
 {
     struct weir_sim_load *load = r->load;
     uint32_t tenant;
-    enum weir_status status = look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant);
-    if (status == WEIR_OK) {
-        status =
-            add_one(&load->changes, &load->n_changes, &load->cap_changes, sizeof *load->changes);
-    }
-    if (status == WEIR_OK) {
-        load->changes[load->n_changes - 1] = (struct weir_sim_change){
-            .at_ns = rec->at_ns - r->base_ns, .tenant = tenant, .params = params_of(rec)};
-    }
-    return status;
+    WEIR_TRY(look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant));
+    WEIR_TRY(add_one(&load->changes, &load->n_changes, &load->cap_changes, sizeof *load->changes));
+    load->changes[load->n_changes - 1] = (struct weir_sim_change){
+        .at_ns = rec->at_ns - r->base_ns, .tenant = tenant, .params = params_of(rec)};
+    return WEIR_OK;
 }
 
 static enum weir_status name_tenant(struct reading *r, const struct weir_sched_record *rec)

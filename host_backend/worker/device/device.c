@@ -308,13 +308,10 @@ static void describe_contexts(struct weir_worker *worker)
 CUresult weir_platform_enter(const struct weir_platform *platform)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult result = platform->driver.cuCtxSetCurrent(platform->devices[0].context);
-
-    if (result == CUDA_SUCCESS) {
-        /* One guest's capture must not forbid another guest's allocation. */
-        (void)platform->driver.cuThreadExchangeStreamCaptureMode(&mode);
-    }
-    return result;
+    WEIR_TRY(platform->driver.cuCtxSetCurrent(platform->devices[0].context));
+    /* One guest's capture must not forbid another guest's allocation. */
+    (void)platform->driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return CUDA_SUCCESS;
 }
 
 /* Does the text, of an ordinal or of "GPU-" and the beginning of a UUID, mean this device? */

@@ -24,16 +24,10 @@ static CUresult make_streams(struct weir_runs *runs)
     int least = 0, greatest = 0;
 
     (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
-    CUresult result =
-        d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
-    if (result == CUDA_SUCCESS) {
-        result = d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = d->cuMemHostAlloc((void **)&runs->words, READ_WORDS * sizeof(uint32_t),
-                                   CU_MEMHOSTALLOC_PORTABLE);
-    }
-    return result;
+    WEIR_TRY(d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest));
+    WEIR_TRY(d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest));
+    return d->cuMemHostAlloc((void **)&runs->words, READ_WORDS * sizeof(uint32_t),
+                             CU_MEMHOSTALLOC_PORTABLE);
 }
 
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
@@ -175,13 +169,12 @@ static CUresult launch(struct weir_run *run, CUstream stream)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
-    CUresult result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block,
-                                    run->p.shared_bytes, stream, run->params, run->p.param_bytes);
-
-    if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
-        result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
+    WEIR_TRY(launch_packed(d, run->p.twin, grid_blocks(run), run->p.block, run->p.shared_bytes,
+                           stream, run->params, run->p.param_bytes));
+    if (run->p.form == WEIR_PTX_FORM_TICKET) {
+        WEIR_TRY(launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args));
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 /* Behind the first grid: make the stream wait for all blocks, and then write "passed". */
@@ -319,16 +312,13 @@ out:
 
 static CUresult begin_stop_locked(struct weir_run *run)
 {
-    CUresult result = weir_run_ask(run, run->runs->control, true);
-
-    if (result == CUDA_SUCCESS) {
-        run->state = WEIR_RUN_STOPPING;
-        run->plain = run->sure = run->sent = false;
-        run->time.stop_ns = weir_clock_now_ns();
-        run->runs->counts.stops++;
-        pthread_cond_signal(&run->runs->work);
-    }
-    return result;
+    WEIR_TRY(weir_run_ask(run, run->runs->control, true));
+    run->state = WEIR_RUN_STOPPING;
+    run->plain = run->sure = run->sent = false;
+    run->time.stop_ns = weir_clock_now_ns();
+    run->runs->counts.stops++;
+    pthread_cond_signal(&run->runs->work);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
