@@ -36,4 +36,15 @@ static inline bool weir_grow_to(void *array, size_t room, size_t element_bytes)
     ((n) < (room) || (weir_grow_to(&(array), weir_grown_room(room), sizeof *(array)) &&            \
                       ((room) = (__typeof__(room))weir_grown_room(room), true)))
 
+/**
+ * The same for an array without a variable for its room: it always has room for a power of two.
+ *
+ * @param array  variable that points to the elements; NULL while there are none.
+ * @param n      number of elements.
+ * @return false: no memory; nothing has changed
+ */
+#define WEIR_GROW_POWER(array, n)                                                                  \
+    (((n) & ((n)-1)) != 0 ||                                                                       \
+     weir_grow_to(&(array), (n) != 0 ? 2 * (size_t)(n) : 1, sizeof *(array)))
+
 #endif

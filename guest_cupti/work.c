@@ -13,6 +13,7 @@
  * room for them is never half full. A graph counts by its nodes. While their number is unknown,
  * each launch of the graph takes records at once.
  */
+#include "base/grow.h"
 #include "base/thread.h"
 #include "guest_cupti/lib.h"
 
@@ -447,19 +448,9 @@ static void make_locked(struct call **at, struct weir_profile_record *piece)
 
 static void keep_early_locked(const struct weir_profile_record *record)
 {
-    if (n_early == EARLY_MAX) {
+    if (n_early == EARLY_MAX || !WEIR_GROW(early, n_early, room_early)) {
         weir_cupti_dropped(1);
         return;
-    }
-    if (n_early == room_early) {
-        uint32_t room = room_early ? 2 * room_early : 64;
-        struct weir_profile_record *more = realloc(early, room * sizeof *more);
-        if (!more) {
-            weir_cupti_dropped(1);
-            return;
-        }
-        early = more;
-        room_early = room;
     }
     early[n_early++] = *record;
 }

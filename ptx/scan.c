@@ -4,6 +4,7 @@
  */
 #include "ptx/scan.h"
 
+#include "base/grow.h"
 #include "ptx/wait.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,21 +30,6 @@ const struct weir_ptx_func *weir_ptx_func_of(const struct weir_ptx_func *func)
     return func;
 }
 
-/* Make room for one more element; arrays double. */
-static bool grow(void **array, uint32_t n, size_t size_bytes)
-{
-    if (n & (n - 1)) {
-        return true; /* n is no power of two, so there is room */
-    }
-    void *larger = realloc(*array, (n ? 2 * (size_t)n : 1) * size_bytes);
-
-    if (!larger) {
-        return false;
-    }
-    *array = larger;
-    return true;
-}
-
 bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uint32_t inst)
 {
     for (uint32_t i = 0; i < scan->n_seen; i++) {
@@ -52,7 +38,7 @@ bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uin
             return true;
         }
     }
-    if (!grow((void **)&scan->seen, scan->n_seen, sizeof(*scan->seen))) {
+    if (!WEIR_GROW_POWER(scan->seen, scan->n_seen)) {
         return false;
     }
     scan->seen[scan->n_seen++] = (struct weir_ptx_seen){fact, inst, 1};
@@ -155,7 +141,7 @@ static void add_edge(struct scanner *s, uint32_t callee)
 {
     struct weir_ptx_scan *scan = s->scan;
 
-    if (!grow((void **)&scan->edges, scan->n_edges, sizeof(*scan->edges))) {
+    if (!WEIR_GROW_POWER(scan->edges, scan->n_edges)) {
         s->failed = true;
         return;
     }
@@ -250,7 +236,7 @@ static void add_shared(struct scanner *s, uint32_t id)
         return;
     }
     s->stamps[id] = s->func->id + 1;
-    if (!grow((void **)&scan->shared, scan->n_shared, sizeof(*scan->shared))) {
+    if (!WEIR_GROW_POWER(scan->shared, scan->n_shared)) {
         s->failed = true;
         return;
     }

@@ -9,6 +9,7 @@
  */
 #include "sched/sim/generate.h"
 
+#include "base/grow.h"
 #include "sched/sim/spec.h"
 #include "sched/trace/trace.h"
 #include <assert.h>
@@ -123,13 +124,7 @@ static bool comes_before(const struct event *a, const struct event *b)
 
 static enum weir_status push(struct generator *g, struct event event)
 {
-    if (g->n_heap == g->cap_heap) {
-        uint32_t cap = g->cap_heap ? 2 * g->cap_heap : 256;
-        struct event *heap = realloc(g->heap, cap * sizeof *heap);
-        WEIR_FAIL_IF(!heap, WEIR_ERR_NO_MEMORY);
-        g->heap = heap;
-        g->cap_heap = cap;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(g->heap, g->n_heap, g->cap_heap), WEIR_ERR_NO_MEMORY);
     uint32_t at = g->n_heap++;
     for (; at && comes_before(&event, &g->heap[(at - 1) / 2]); at = (at - 1) / 2) {
         g->heap[at] = g->heap[(at - 1) / 2];

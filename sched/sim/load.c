@@ -10,6 +10,7 @@
  */
 #include "sched/sim/load.h"
 
+#include "base/grow.h"
 #include "sched/sim/idmap.h"
 #include <inttypes.h>
 #include <math.h>
@@ -59,22 +60,10 @@ struct reading {
     bool is_loose; /* the trace has gaps: unknown ids are skipped */
 };
 
-/* Add an element at the end of an array; its capacity doubles. */
-static enum weir_status add_one(void *array, uint32_t *n, uint32_t *cap, size_t bytes)
-{
-    void **at = array;
-    WEIR_FAIL_IF(*n == UINT32_MAX - 1, WEIR_ERR_TOO_BIG);
-    if (*n == *cap) {
-        uint32_t bigger = *cap ? (*cap > UINT32_MAX / 2 ? UINT32_MAX : *cap * 2) : 64;
-        void *grown = realloc(*at, bigger * bytes);
-        WEIR_FAIL_IF(!grown, WEIR_ERR_NO_MEMORY);
-        *at = grown;
-        *cap = bigger;
-    }
-    memset((char *)*at + *n * bytes, 0, bytes);
-    (*n)++;
-    return WEIR_OK;
-}
+/* Add a zeroed element at the end of an array. */
+#define ADD_ONE(array, n, cap)                                                                     \
+    (WEIR_GROW(array, n, cap) ? (memset(&(array)[(n)++], 0, sizeof *(array)), WEIR_OK)             \
+                              : WEIR_ERR_NO_MEMORY)
 
 static enum weir_status complain(struct reading *r, const char *what, uint64_t id)
 {
@@ -122,7 +111,7 @@ static enum weir_status add_tenant(struct reading *r, const struct weir_sched_re
 {
     struct weir_sim_load *load = r->load;
     WEIR_TRY(introduce(r, &r->tenants, rec->tenant, "a second tenant", load->n_tenants));
-    WEIR_TRY(add_one(&load->tenants, &load->n_tenants, &load->cap_tenants, sizeof *load->tenants));
+    WEIR_TRY(ADD_ONE(load->tenants, load->n_tenants, load->cap_tenants));
     load->tenants[load->n_tenants - 1].params = params_of(rec);
     load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
     return WEIR_OK;
@@ -133,7 +122,7 @@ static enum weir_status change_tenant(struct reading *r, const struct weir_sched
     struct weir_sim_load *load = r->load;
     uint32_t tenant;
     WEIR_TRY(look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant));
-    WEIR_TRY(add_one(&load->changes, &load->n_changes, &load->cap_changes, sizeof *load->changes));
+    WEIR_TRY(ADD_ONE(load->changes, load->n_changes, load->cap_changes));
     load->changes[load->n_changes - 1] = (struct weir_sim_change){
         .at_ns = rec->at_ns - r->base_ns, .tenant = tenant, .params = params_of(rec)};
     return WEIR_OK;
@@ -155,30 +144,23 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
 {
     struct weir_sim_load *load = r->load;
     uint32_t tenant;
-    enum weir_status status = look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant);
-    if (status == WEIR_OK) {
-        status = introduce(r, &r->queues, rec->queue, "a second queue", load->n_queues);
+    WEIR_TRY(look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant));
+    WEIR_TRY(introduce(r, &r->queues, rec->queue, "a second queue", load->n_queues));
+    WEIR_TRY(ADD_ONE(load->queues, load->n_queues, load->cap_queues));
+    struct weir_sim_queue *queue = &load->queues[load->n_queues - 1];
+    uint32_t rank = weir_sched_trace_rank(rec);
+    bool follows = load->n_queues > 1 && queue[-1].tenant == tenant && queue[-1].rank + 1 == rank;
+    if (rank != 0 && !follows && !r->is_loose) {
+        return complain(r, "a rank without the one before it", rec->queue);
     }
-    if (status == WEIR_OK) {
-        status = add_one(&load->queues, &load->n_queues, &load->cap_queues, sizeof *load->queues);
-    }
-    if (status == WEIR_OK) {
-        struct weir_sim_queue *queue = &load->queues[load->n_queues - 1];
-        uint32_t rank = weir_sched_trace_rank(rec);
-        bool follows =
-            load->n_queues > 1 && queue[-1].tenant == tenant && queue[-1].rank + 1 == rank;
-        if (rank != 0 && !follows && !r->is_loose) {
-            return complain(r, "a rank without the one before it", rec->queue);
-        }
-        *queue = (struct weir_sim_queue){.tenant = tenant,
-                                         .first = WEIR_SIM_NONE,
-                                         .last = WEIR_SIM_NONE,
-                                         .sm_limit = weir_sched_queue_sm_limit(rec->value),
-                                         .domain = weir_sched_queue_domain(rec->value),
-                                         .gpu = weir_sched_trace_gpu(rec),
-                                         .rank = follows ? rank : 0};
-    }
-    return status;
+    *queue = (struct weir_sim_queue){.tenant = tenant,
+                                     .first = WEIR_SIM_NONE,
+                                     .last = WEIR_SIM_NONE,
+                                     .sm_limit = weir_sched_queue_sm_limit(rec->value),
+                                     .domain = weir_sched_queue_domain(rec->value),
+                                     .gpu = weir_sched_trace_gpu(rec),
+                                     .rank = follows ? rank : 0};
+    return WEIR_OK;
 }
 
 static bool is_compute(enum weir_sched_class class)
@@ -218,20 +200,13 @@ static enum weir_status add_item(struct reading *r, const struct weir_sched_reco
     struct weir_sim_load *load = r->load;
     uint32_t queue;
     uint32_t cap = load->cap_items;
-    enum weir_status status = look_up(r, &r->queues, rec->queue, "no queue", &queue);
-    if (status == WEIR_OK) {
-        status = introduce(r, &r->items, rec->item, "a second item", load->n_items);
-    }
-    if (status == WEIR_OK) {
-        status = add_one(&load->items, &load->n_items, &load->cap_items, sizeof *load->items);
-    }
-    if (status == WEIR_OK && cap != load->cap_items) {
+    WEIR_TRY(look_up(r, &r->queues, rec->queue, "no queue", &queue));
+    WEIR_TRY(introduce(r, &r->items, rec->item, "a second item", load->n_items));
+    WEIR_TRY(ADD_ONE(load->items, load->n_items, load->cap_items));
+    if (cap != load->cap_items) {
         struct story *stories = realloc(r->stories, load->cap_items * sizeof *stories);
-        status = stories ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-        r->stories = stories ? stories : r->stories;
-    }
-    if (status != WEIR_OK) {
-        return status;
+        WEIR_FAIL_IF(!stories, WEIR_ERR_NO_MEMORY);
+        r->stories = stories;
     }
     fill_item(r, rec, queue);
     r->stories[load->n_items - 1] = (struct story){.arrived_ns = rec->at_ns - r->base_ns,
@@ -281,7 +256,7 @@ static enum weir_status put_beside(struct reading *r, uint32_t i)
     if (r->stories[i].is_beside || r->n_beside > BESIDE_MAX) {
         return WEIR_OK;
     }
-    WEIR_TRY(add_one(&r->beside, &r->n_beside, &r->cap_beside, sizeof *r->beside));
+    WEIR_TRY(ADD_ONE(r->beside, r->n_beside, r->cap_beside));
     r->beside[r->n_beside - 1] = i;
     r->stories[i].is_beside = true;
     return WEIR_OK;
@@ -465,11 +440,8 @@ static enum weir_status find_means(struct reading *r)
         }
         if (!weir_sim_idmap_get(&r->keys, item->params.key, &at)) {
             at = r->n_means;
-            enum weir_status status =
-                add_one(&r->means, &r->n_means, &r->cap_means, sizeof *r->means);
-            if (status != WEIR_OK || !weir_sim_idmap_set(&r->keys, item->params.key, at)) {
-                return status != WEIR_OK ? status : WEIR_ERR_NO_MEMORY;
-            }
+            WEIR_TRY(ADD_ONE(r->means, r->n_means, r->cap_means));
+            WEIR_FAIL_IF(!weir_sim_idmap_set(&r->keys, item->params.key, at), WEIR_ERR_NO_MEMORY);
         }
         r->means[at].sm_ns += r->stories[i].ran_sm_ns;
         r->means[at].blocks += item->blocks;

@@ -11,6 +11,7 @@
  */
 #include "sched/sim/replay.h"
 
+#include "base/grow.h"
 #include "sched/sim/idmap.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -62,15 +63,9 @@ static void on_record(void *user, const struct weir_sched_record *record)
     if (record->kind == WEIR_SCHED_REC_WAIT) {
         return; /* WAIT only explains decisions; files of earlier versions have none */
     }
-    if (r->n_made == r->cap_made) {
-        size_t cap = r->cap_made ? 2 * r->cap_made : 64;
-        struct weir_sched_record *made = realloc(r->made, cap * sizeof *made);
-        if (!made) {
-            r->is_short = true;
-            return;
-        }
-        r->made = made;
-        r->cap_made = cap;
+    if (!WEIR_GROW(r->made, r->n_made, r->cap_made)) {
+        r->is_short = true;
+        return;
     }
     r->made[r->n_made++] = *record;
 }

@@ -10,6 +10,7 @@
  * The environment keeps leases: a stopped item that the scheduler has forgotten is resumed when its
  * lease ends, and the scheduler gets a report.
  */
+#include "base/grow.h"
 #include "sched/sim/sim_private.h"
 
 #include <inttypes.h>
@@ -171,13 +172,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
 /* Note the lease of a stopped item: at its end the item is resumed unless the scheduler did so. */
 static enum weir_status lease_add(struct run *run, uint32_t item, uint64_t lease_ns)
 {
-    if (run->n_leases == run->cap_leases) {
-        uint32_t cap = run->cap_leases ? 2 * run->cap_leases : 64;
-        uint32_t *leases = realloc(run->leases, cap * sizeof *leases);
-        WEIR_FAIL_IF(!leases, WEIR_ERR_NO_MEMORY);
-        run->leases = leases;
-        run->cap_leases = cap;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(run->leases, run->n_leases, run->cap_leases), WEIR_ERR_NO_MEMORY);
     run->leases[run->n_leases++] = item;
     run->fates[item].lease_ns = lease_ns < NEVER - run->now_ns ? run->now_ns + lease_ns : NEVER;
     return WEIR_OK;

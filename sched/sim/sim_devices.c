@@ -1,4 +1,5 @@
 /* The GPUs of a run, each with a scheduler whose orders are noted. */
+#include "base/grow.h"
 #include "sched/sim/sim_private.h"
 
 #include "sched/predict.h"
@@ -15,15 +16,9 @@ static struct order *note(const struct device *device, enum order_kind kind, voi
                           const struct weir_sched_place *place)
 {
     struct run *run = device->run;
-    if (run->n_orders == run->cap_orders) {
-        uint32_t cap = run->cap_orders ? 2 * run->cap_orders : 64;
-        struct order *orders = realloc(run->orders, cap * sizeof *orders);
-        if (!orders) {
-            run->is_short = true;
-            return NULL;
-        }
-        run->orders = orders;
-        run->cap_orders = cap;
+    if (!WEIR_GROW(run->orders, run->n_orders, run->cap_orders)) {
+        run->is_short = true;
+        return NULL;
     }
     struct order *order = &run->orders[run->n_orders++];
     *order =

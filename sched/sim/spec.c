@@ -4,6 +4,7 @@
  */
 #include "sched/sim/spec.h"
 
+#include "base/grow.h"
 #include "sched/sim/gpu.h"
 #include "sched/trace/trace.h"
 
@@ -378,14 +379,11 @@ enum weir_status weir_sim_spec_parse(const char *spec, struct weir_sim_group **r
     enum weir_status status = WEIR_OK;
     (void)skip(&scan);
     while (status == WEIR_OK && *scan.at) {
-        struct weir_sim_group *more =
-            n < GROUPS_MAX ? realloc(groups, (n + 1) * sizeof *groups) : NULL;
-        if (!more) {
+        if (n == GROUPS_MAX || !WEIR_GROW_POWER(groups, n)) {
             weir_diag_set(ret_diag, scan.line, 0, "too many groups, or no memory for them");
             status = n < GROUPS_MAX ? WEIR_ERR_NO_MEMORY : WEIR_ERR_SYNTAX;
             break;
         }
-        groups = more;
         groups[n] = defaults(&scan, n + 1);
         status = read_group(&scan, &groups[n++]);
     }

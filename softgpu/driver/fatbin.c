@@ -5,6 +5,7 @@
  * All offsets and lengths in a fatbin are checked against its size (tests/fuzz/fuzz_fatbin.c).
  * Layout: a header of 16 bytes, then entries, each with a header of its own size and a payload.
  */
+#include "base/grow.h"
 #include "softgpu/driver/driver.h"
 
 #include <ctype.h>
@@ -66,10 +67,7 @@ static CUresult add_text(struct weir_soft_image *image, const char *text, size_t
     while (bytes > 0 && text[bytes - 1] == '\0') {
         bytes--;
     }
-    struct weir_exec_source *grown =
-        realloc(image->sources, (image->n_sources + 1) * sizeof(*grown));
-    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
-    image->sources = grown;
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(image->sources, image->n_sources), CUDA_ERROR_OUT_OF_MEMORY);
     char *copy = malloc(bytes + 1);
     WEIR_FAIL_IF(!copy, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(copy, text, bytes);

@@ -4,6 +4,7 @@
  * A node holds its operation and the nodes that it depends on. Operations are immutable and
  * counted, so a clone or an executable shares them.
  */
+#include "base/grow.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdio.h>
@@ -615,10 +616,8 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
             return CUDA_SUCCESS;
         }
     }
-    void *grown =
-        realloc(graph->user_objects, (graph->n_user_objects + 1) * sizeof(graph->user_objects[0]));
-    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
-    graph->user_objects = grown;
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(graph->user_objects, graph->n_user_objects),
+                 CUDA_ERROR_OUT_OF_MEMORY);
     graph->user_objects[graph->n_user_objects].object = object;
     graph->user_objects[graph->n_user_objects++].count = count;
     object->count += (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0 ? 0 : count;

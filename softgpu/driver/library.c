@@ -2,6 +2,7 @@
  * Libraries: images without a context. A library is loaded into each context that uses it, and each
  * of its kernels has one function in each context.
  */
+#include "base/grow.h"
 #include "softgpu/driver/forward.h"
 
 #include <stdlib.h>
@@ -47,10 +48,8 @@ static void instance_adopt(const struct weir_soft_library *library,
 static CUresult instance_load(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
                               struct weir_soft_log *log, struct weir_soft_module **ret_module)
 {
-    struct weir_soft_module **grown =
-        realloc(library->instances, (library->n_instances + 1) * sizeof(struct weir_soft_module *));
-    WEIR_FAIL_IF(!grown, CUDA_ERROR_OUT_OF_MEMORY);
-    library->instances = grown;
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(library->instances, library->n_instances),
+                 CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_module *module;
     WEIR_TRY(weir_soft_module_load(ctx, &library->image, log, &module));
     module->library = library;
@@ -157,6 +156,24 @@ static uint32_t capability_here(void)
                                                        : weir_soft_device_at(0)->compute_capability;
 }
 
+/* @param bytes  0: not known, the image tells. */
+static CUresult load(CUlibrary *ret, const char *data, size_t bytes, bool now,
+                     const struct weir_soft_jit *jit, void **values)
+{
+    struct weir_soft_log log = {{0}};
+    struct weir_soft_image image = {0};
+    uint32_t capability = capability_here();
+    CUresult result = bytes != 0 ? weir_soft_image_read_sized(data, bytes, capability, &image, &log)
+                                 : weir_soft_image_read(data, capability, &image, &log);
+    if (result == CUDA_SUCCESS) {
+        wait_here();
+        result = library_make(ret, &image, now, &log);
+    }
+    weir_soft_image_finish(&image);
+    weir_soft_jit_report(jit, values, &log);
+    return result;
+}
+
 CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_option *options,
                                      void **values, unsigned int n_options,
                                      CUlibraryOption *library_options, void **library_values,
@@ -164,21 +181,12 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_jit jit;
-    struct weir_soft_log log = {{0}};
-    struct weir_soft_image image = {0};
     WEIR_FAIL_IF(!ret || !data || (n_library_options > 0 && (!library_options || !library_values)),
                  CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    CUresult result = weir_soft_image_read(data, capability_here(), &image, &log);
-    if (result == CUDA_SUCCESS) {
-        bool text = ((const char *)data)[0] == '/' || ((const char *)data)[0] == '.' ||
-                    ((const char *)data)[0] == '\n';
-        wait_here();
-        result = library_make(ret, &image, text || n_options > 0, &log);
-    }
-    weir_soft_image_finish(&image);
-    weir_soft_jit_report(&jit, values, &log);
-    return result;
+    char first = *(const char *)data;
+    bool text = first == '/' || first == '.' || first == '\n';
+    return load(ret, data, 0, text || n_options > 0, &jit, values);
 }
 
 CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit_option *options,
@@ -188,22 +196,14 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_jit jit;
-    struct weir_soft_log log = {{0}};
-    struct weir_soft_image image = {0};
     char *data;
     size_t bytes;
     WEIR_FAIL_IF(!ret || !path || (n_library_options > 0 && (!library_options || !library_values)),
                  CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
-    CUresult result = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
-    if (result == CUDA_SUCCESS) {
-        wait_here();
-        result = library_make(ret, &image, true, &log);
-    }
-    weir_soft_image_finish(&image);
+    CUresult result = load(ret, data, bytes, true, &jit, values);
     free(data);
-    weir_soft_jit_report(&jit, values, &log);
     return result;
 }
 
@@ -234,12 +234,9 @@ static struct weir_soft_kernel *kernel_of(struct weir_soft_library *library, con
             return library->kernels[i];
         }
     }
-    struct weir_soft_kernel **grown =
-        realloc(library->kernels, (library->n_kernels + 1) * sizeof(struct weir_soft_kernel *));
-    if (!grown) {
+    if (!WEIR_GROW_POWER(library->kernels, library->n_kernels)) {
         return NULL;
     }
-    library->kernels = grown;
     struct weir_soft_kernel *kernel =
         weir_soft_object_new(WEIR_SOFT_KERNEL, sizeof(*kernel), NULL, kernel_release);
     char *copy = strdup(name);

@@ -104,25 +104,15 @@ static uint16_t min_max_bits(uint16_t a, uint16_t b, float x, float y, uint16_t 
     return less == min ? a : b;
 }
 
-static uint16_t min_f16_bits(uint16_t a, uint16_t b)
-{
-    return min_max_bits(a, b, weir_x_half_to_float(a), weir_x_half_to_float(b), 0x7c00u, true);
-}
-
-static uint16_t max_f16_bits(uint16_t a, uint16_t b)
-{
-    return min_max_bits(a, b, weir_x_half_to_float(a), weir_x_half_to_float(b), 0x7c00u, false);
-}
-
-static uint16_t min_bf16_bits(uint16_t a, uint16_t b)
-{
-    return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, true);
-}
-
-static uint16_t max_bf16_bits(uint16_t a, uint16_t b)
-{
-    return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, false);
-}
+#define MIN_MAX(name, to_float, inf, min)                                                          \
+    static uint16_t name(uint16_t a, uint16_t b)                                                   \
+    {                                                                                              \
+        return min_max_bits(a, b, to_float(a), to_float(b), inf, min);                             \
+    }
+MIN_MAX(min_f16_bits, weir_x_half_to_float, 0x7c00u, true)
+MIN_MAX(max_f16_bits, weir_x_half_to_float, 0x7c00u, false)
+MIN_MAX(min_bf16_bits, weir_x_bf16_to_float, 0x7f80u, true)
+MIN_MAX(max_bf16_bits, weir_x_bf16_to_float, 0x7f80u, false)
 
 /* In global memory, f32 additions flush subnormal numbers, and f64 additions pass a NaN on
  * unchanged. */

@@ -1,4 +1,5 @@
 /* Decoding of memory instructions and calls: see decode.h. */
+#include "base/grow.h"
 #include "softgpu/exec/decode.h"
 
 #include <stdlib.h>
@@ -420,14 +421,11 @@ static weir_x_ref callee_row(const struct weir_ptx_func *f, uint32_t reg)
 
 static bool add_callee(struct weir_x_decoder *x, struct weir_x_func *callee)
 {
-    struct weir_x_func **grown =
-        realloc(x->func->callees, (x->func->n_callees + 1) * sizeof(struct weir_x_func *));
-    if (!grown) {
+    if (!WEIR_GROW_POWER(x->func->callees, x->func->n_callees)) {
         x->no_memory = true;
         return false;
     }
-    x->func->callees = grown;
-    grown[x->func->n_callees++] = callee;
+    x->func->callees[x->func->n_callees++] = callee;
     return true;
 }
 

@@ -455,13 +455,10 @@ static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_va
     if (kernel->n_shared == WEIR_X_MAX_SHARED_VARS) {
         return true; /* the access itself will fault */
     }
-    struct weir_x_shared_place *grown =
-        realloc(kernel->shared, (kernel->n_shared + 1) * sizeof *grown);
-    if (!grown) {
+    if (!WEIR_GROW_POWER(kernel->shared, kernel->n_shared)) {
         return false;
     }
-    kernel->shared = grown;
-    grown[kernel->n_shared++].var = var;
+    kernel->shared[kernel->n_shared++].var = var;
     return true;
 }
 

@@ -5,21 +5,16 @@
 #include <assert.h>
 #include <time.h>
 
-WEIR_X_HANDLER(mov32)
-{
-    weir_x_u32 *d = weir_x_w32(w, i->d);
-    const weir_x_u32 *a = weir_x_w32(w, i->a);
-    WEIR_X_EACH(w, l, d[l] = a[l]);
-    return i + 1;
-}
-
-WEIR_X_HANDLER(mov64)
-{
-    weir_x_u64 *d = weir_x_w64(w, i->d);
-    const weir_x_u64 *a = weir_x_w64(w, i->a);
-    WEIR_X_EACH(w, l, d[l] = a[l]);
-    return i + 1;
-}
+#define MOV(width)                                                                                 \
+    WEIR_X_HANDLER(mov##width)                                                                     \
+    {                                                                                              \
+        weir_x_u##width *d = weir_x_w##width(w, i->d);                                             \
+        const weir_x_u##width *a = weir_x_w##width(w, i->a);                                       \
+        WEIR_X_EACH(w, l, d[l] = a[l]);                                                            \
+        return i + 1;                                                                              \
+    }
+MOV(32)
+MOV(64)
 
 WEIR_X_HANDLER(mov128)
 {
@@ -113,25 +108,18 @@ WEIR_X_HANDLER(unpack)
 }
 
 /* Fields: c: predicate; guard_flip: it is negated */
-WEIR_X_HANDLER(selp32)
-{
-    weir_x_u32 *d = weir_x_w32(w, i->d);
-    const weir_x_u32 *a = weir_x_w32(w, i->a);
-    const weir_x_u32 *b = weir_x_w32(w, i->b);
-    uint32_t p = weir_x_pred(w, i->c);
-    WEIR_X_EACH(w, l, d[l] = (p & (1u << l)) != 0 ? a[l] : b[l]);
-    return i + 1;
-}
-
-WEIR_X_HANDLER(selp64)
-{
-    weir_x_u64 *d = weir_x_w64(w, i->d);
-    const weir_x_u64 *a = weir_x_w64(w, i->a);
-    const weir_x_u64 *b = weir_x_w64(w, i->b);
-    uint32_t p = weir_x_pred(w, i->c);
-    WEIR_X_EACH(w, l, d[l] = (p & (1u << l)) != 0 ? a[l] : b[l]);
-    return i + 1;
-}
+#define SELP(width)                                                                                \
+    WEIR_X_HANDLER(selp##width)                                                                    \
+    {                                                                                              \
+        weir_x_u##width *d = weir_x_w##width(w, i->d);                                             \
+        const weir_x_u##width *a = weir_x_w##width(w, i->a);                                       \
+        const weir_x_u##width *b = weir_x_w##width(w, i->b);                                       \
+        uint32_t p = weir_x_pred(w, i->c);                                                         \
+        WEIR_X_EACH(w, l, d[l] = (p & (1u << l)) != 0 ? a[l] : b[l]);                              \
+        return i + 1;                                                                              \
+    }
+SELP(32)
+SELP(64)
 
 /* d = c >= 0 ? a : b; sub: c is 0 an integer, 1 f32, 2 f32 with .ftz; WIDE: a and b have 64 bits */
 WEIR_X_HANDLER(slct)

@@ -18,6 +18,7 @@
  * Source: docs/design/ipc.md
  */
 #include "base/fd.h"
+#include "base/grow.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -74,19 +75,8 @@ static struct weir_sup_entry *find(struct weir_supervisor *sup, uint32_t tenant,
 
 static bool add_worker(struct weir_sup_entry *e, int worker)
 {
-    size_t room = e->workers_room != 0 ? e->workers_room * 2 : 2;
-    int16_t *bigger;
-
-    if (e->n_workers == HAVE_MAX) {
+    if (e->n_workers == HAVE_MAX || !WEIR_GROW(e->workers, e->n_workers, e->workers_room)) {
         return false;
-    }
-    if (e->n_workers == e->workers_room) {
-        bigger = realloc(e->workers, room * sizeof *bigger);
-        if (!bigger) {
-            return false;
-        }
-        e->workers = bigger;
-        e->workers_room = room;
     }
     e->workers[e->n_workers++] = (int16_t)worker;
     return true;

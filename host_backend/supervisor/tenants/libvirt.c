@@ -13,6 +13,7 @@
 #include "host_backend/supervisor/tenants/libvirt.h"
 
 #include "base/fd.h"
+#include "base/grow.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -55,17 +56,11 @@ static struct weir_sup_domain *find_domain(struct weir_supervisor *sup, const ch
 static struct weir_sup_domain *add_domain(struct weir_supervisor *sup, const char *name)
 {
     struct weir_sup_libvirt *l = &sup->libvirt;
-    struct weir_sup_domain *bigger, *d;
 
-    if (l->n_domains == WEIR_DOMAINS_MAX) {
+    if (l->n_domains == WEIR_DOMAINS_MAX || !WEIR_GROW_POWER(l->domains, l->n_domains)) {
         return NULL;
     }
-    bigger = realloc(l->domains, (l->n_domains + 1) * sizeof *bigger);
-    if (!bigger) {
-        return NULL;
-    }
-    l->domains = bigger;
-    d = &bigger[l->n_domains++];
+    struct weir_sup_domain *d = &l->domains[l->n_domains++];
     memset(d, 0, sizeof *d);
     snprintf(d->said.domain, sizeof d->said.domain, "%s", name);
     return d;

@@ -8,11 +8,11 @@
  * Descriptors are divided among the tenants. A chunk over a tenant's part is not held here and ends
  * with its worker.
  */
+#include "base/grow.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -45,25 +45,11 @@ static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *ke
     weir_account_release(&sup->chunks.of[kept->chunk.tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1);
 }
 
-static bool make_room(struct weir_supervisor *sup)
-{
-    size_t room = sup->chunks.room != 0 ? sup->chunks.room * 2 : 64;
-
-    if (sup->chunks.n_kept < sup->chunks.room) {
-        return true;
-    }
-    struct weir_kept_chunk *bigger = realloc(sup->chunks.kept, room * sizeof *bigger);
-    if (bigger) {
-        sup->chunks.kept = bigger;
-        sup->chunks.room = room;
-    }
-    return bigger != NULL;
-}
-
 static bool note(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                  uint64_t key)
 {
-    if (!make_room(sup) || chunk->tenant_index >= WEIR_CONFIG_TENANTS_MAX ||
+    if (!WEIR_GROW(sup->chunks.kept, sup->chunks.n_kept, sup->chunks.room) ||
+        chunk->tenant_index >= WEIR_CONFIG_TENANTS_MAX ||
         !weir_account_charge(&sup->chunks.of[chunk->tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1)) {
         return false;
     }
