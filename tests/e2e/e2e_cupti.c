@@ -421,6 +421,7 @@ static void scenario_graph(void)
     check_updates(exec, stream, side, pinned);
     memset(pinned, 0, WORDS * sizeof(uint32_t));
     DRV(cu.MemsetD32_v2(memory, 3, WORDS));
+    DRV(cu.CtxSynchronize()); /* the graph's stream does not wait for the memset */
     record(true);
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.GraphExecDestroy(exec)); /* while it runs */
