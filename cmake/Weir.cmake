@@ -162,8 +162,8 @@ function(weir_fuzz name)
     weir_includes(${name}_replay)
     target_link_libraries(${name}_replay PRIVATE ${ARG_DEPS} weir_flags)
     add_test(NAME ${name}_replay COMMAND ${name}_replay ${ARG_CORPUS})
-    set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 120 SKIP_RETURN_CODE 77
-                         ENVIRONMENT WEIR_TEST_LIMIT_S=110)
+    set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 600 SKIP_RETURN_CODE 77
+                         ENVIRONMENT WEIR_TEST_LIMIT_S=590)
     if(WEIR_FUZZ)
         add_executable(${name} ${ARG_SOURCES})
         weir_includes(${name})
