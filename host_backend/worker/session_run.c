@@ -34,7 +34,6 @@
 #include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
-#define REST_WAIT_NS   (50 * WEIR_NS_PER_MS) /* a session without records so long rests */
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* longest sleep while calls are deferred */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
@@ -429,10 +428,11 @@ void weir_session_run(struct weir_session *session)
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
-        uint64_t wait_ns = open                               ? WATCH_WAIT_NS
-                           : weir_put_off_any(session)        ? LATER_WAIT_NS
-                           : weir_session_is_resting(session) ? IDLE_WAIT_NS
-                                                              : REST_WAIT_NS;
+        uint64_t wait_ns = open                        ? WATCH_WAIT_NS
+                           : weir_put_off_any(session) ? LATER_WAIT_NS
+                           : weir_session_is_resting(session) && !weir_rebuild_is_due(session)
+                               ? IDLE_WAIT_NS
+                               : WEIR_REST_NS;
 
         if (session->channel->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;

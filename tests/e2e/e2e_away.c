@@ -5,7 +5,7 @@
  *                  cuMemMap. Prints "ready", and for each line of stdin does a round: kernels and a
  *                  captured graph change the memory, all of it is compared, and "round N" printed.
  * e2e_away BYTES MS   rounds without stdin, MS milliseconds apart, 20 of them.
- * e2e_away BYTES 0 plain   without the graph.
+ * e2e_away BYTES 0 plain   without the graph. A variable of a module counts the rounds.
  */
 #include "tests/cuda/vmm.h"
 #include "tests/e2e/kernels.h"
@@ -14,7 +14,13 @@
 
 #define PIECES 4u /* of the mapped half; the last one may only be read */
 
-static CUfunction mix;
+static const char count_ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n.global .u32 rounds = 100;\n"
+    ".visible .entry count(.param .u64 out) { .reg .b32 %r<3>; .reg .b64 %d<2>;\n"
+    "ld.param.u64 %d1, [out]; ld.global.u32 %r1, [rounds]; add.u32 %r2, %r1, 1;\n"
+    "st.global.u32 [rounds], %r2; st.u32 [%d1], %r2; ret; }\n";
+
+static CUfunction mix, count;
 static uint32_t *back, *pinned;
 
 static void compare(CUdeviceptr at, size_t bytes, uint32_t first, uint32_t step, const char *what)
@@ -42,6 +48,16 @@ static void triple(CUdeviceptr at, size_t bytes, CUstream stream)
     void *params[] = {&at, &n, &a, &b};
 
     driver_launch(mix, (n + 127) / 128, 128, stream, params);
+}
+
+static void count_round(long round)
+{
+    void *params[] = {&pinned};
+
+    driver_launch(count, 1, 1, NULL, params);
+    DRV(cu.StreamSynchronize(NULL));
+    check_int(pinned[0], 101 + round, "a variable that kernels count in");
+    pinned[0] = 4711;
 }
 
 static CUgraphExec capture(CUdeviceptr at, size_t bytes)
@@ -86,6 +102,8 @@ int main(int argc, char **argv)
     back = malloc(bytes > PIECES * piece ? bytes : PIECES * piece);
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
     mix = driver_function(module, "mix");
+    DRV(cu.ModuleLoadData(&module, count_ptx));
+    count = driver_function(module, "count");
     DRV(cu.MemAlloc_v2(&plain, bytes));
     DRV(cu.MemHostAlloc((void **)&pinned, 4096, 0));
     DRV(cu.MemAddressReserve(&space, PIECES * piece, 0, 0, 0));
@@ -106,6 +124,7 @@ int main(int argc, char **argv)
         triple(plain, bytes, NULL);
         if (no_graph) {
             triple(pieces[0], piece, NULL);
+            count_round(round);
         } else {
             DRV(cu.GraphLaunch(exec, NULL));
         }

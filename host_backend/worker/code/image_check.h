@@ -100,6 +100,16 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
                                 const struct weir_image_ptx_want *want, char **ret_text,
                                 size_t *ret_bytes) WEIR_MUST_CHECK;
 
+/**
+ * Is something true of all machine code of an image that a device can run?
+ * @param data  an image that was checked, no bundle.
+ * @param is    asked for each, unpacked.
+ * @return false, too: something cannot be looked at.
+ * @thread any
+ */
+bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm,
+                          bool (*is)(const uint8_t *code, uint64_t bytes));
+
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 

@@ -217,16 +217,22 @@ static bool is_global_section(const uint8_t *names, uint64_t names_bytes, uint32
            memcmp(names + at, prefix, sizeof prefix - 1) == 0;
 }
 
+/* Read the header, and the section with the sections' names. */
+static bool read_head(const uint8_t *data, uint64_t bytes, Elf64_Ehdr *h, Elf64_Shdr *names)
+{
+    memcpy(h, data, sizeof *h);
+    memcpy(names, data + h->e_shoff + h->e_shstrndx * sizeof *names, sizeof *names);
+    return names->sh_type == SHT_STRTAB && names->sh_offset <= bytes &&
+           names->sh_size <= bytes - names->sh_offset;
+}
+
 uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes)
 {
     Elf64_Shdr section, names;
     uint64_t sum = 0;
     Elf64_Ehdr h;
 
-    memcpy(&h, data, sizeof h);
-    memcpy(&names, data + h.e_shoff + h.e_shstrndx * sizeof names, sizeof names);
-    if (names.sh_type != SHT_STRTAB || names.sh_offset > bytes ||
-        names.sh_size > bytes - names.sh_offset) {
+    if (!read_head(data, bytes, &h, &names)) {
         return 0;
     }
     for (unsigned i = 0; i < h.e_shnum; i++) {
@@ -236,4 +242,61 @@ uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes)
         }
     }
     return sum;
+}
+
+static bool is_string(const uint8_t *names, uint64_t bytes, uint32_t at)
+{
+    static const char *const prefixes[] = {"$str", "__unnamed_"};
+    bool is = false;
+
+    for (size_t i = 0; at < bytes && i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        size_t n = strlen(prefixes[i]);
+
+        is |= bytes - at > n && memcmp(names + at, prefixes[i], n) == 0;
+    }
+    return is;
+}
+
+/* Is a symbol of the file's table anything but a variable that the compiler has named? */
+static bool may_be(const uint8_t *data, const Elf64_Ehdr *h, const Elf64_Shdr *names,
+                   const Elf64_Sym *symbol, const Elf64_Shdr *strings)
+{
+    Elf64_Shdr section;
+
+    if (symbol->st_shndx >= h->e_shnum || ELF64_ST_TYPE(symbol->st_info) == STT_SECTION) {
+        return true;
+    }
+    memcpy(&section, data + h->e_shoff + symbol->st_shndx * sizeof section, sizeof section);
+    return !is_global_section(data + names->sh_offset, names->sh_size, section.sh_name) ||
+           is_string(data + strings->sh_offset, strings->sh_size, symbol->st_name);
+}
+
+bool weir_elf_has_only_strings(const uint8_t *data, uint64_t bytes)
+{
+    Elf64_Shdr names, table, strings;
+    bool has_table = false;
+    Elf64_Sym symbol;
+    Elf64_Ehdr h;
+
+    if (!read_head(data, bytes, &h, &names)) {
+        return false;
+    }
+    for (unsigned i = 0; i < h.e_shnum; i++) {
+        memcpy(&table, data + h.e_shoff + i * sizeof table, sizeof table);
+        if (table.sh_type != SHT_SYMTAB || table.sh_link >= h.e_shnum) {
+            continue;
+        }
+        has_table = true;
+        memcpy(&strings, data + h.e_shoff + table.sh_link * sizeof strings, sizeof strings);
+        if (strings.sh_type != SHT_STRTAB) {
+            return false;
+        }
+        for (uint64_t at = 0; table.sh_size - at >= sizeof symbol; at += sizeof symbol) {
+            memcpy(&symbol, data + table.sh_offset + at, sizeof symbol);
+            if (!may_be(data, &h, &names, &symbol, &strings)) {
+                return false;
+            }
+        }
+    }
+    return has_table || weir_elf_globals(data, bytes) == 0;
 }

@@ -24,6 +24,15 @@ bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes);
  */
 uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes);
 
+/**
+ * Are all such variables of a cubin texts that the compiler has made of the program's literals, as
+ * those that an assert prints are? Nothing writes them.
+ *
+ * @param data  an ELF file that was checked.
+ * @thread any
+ */
+bool weir_elf_has_only_strings(const uint8_t *data, uint64_t bytes);
+
 /** The sum, UINT64_MAX on overflow. @thread any */
 static inline uint64_t weir_globals_sum(uint64_t a, uint64_t b)
 {

@@ -12,6 +12,11 @@ struct weir_forms_module;
 struct weir_host_image;
 struct weir_host_jit_options;
 struct weir_session;
+struct weir_variables;
+
+/* What is known of a module's kernels. */
+#define WEIR_CODE_RAN     1u /* one may have run */
+#define WEIR_CODE_UNSAVED 2u /* ... since its variables were last copied (rebuild/variables.c) */
 
 /* A module or a library. */
 struct weir_host_module {
@@ -25,6 +30,9 @@ struct weir_host_module {
     const struct weir_closed_kernels *closed; /* kernels that neither print nor assert; or NULL */
     bool is_bundle;
     struct weir_forms_module *forms; /* the module's twins, a list by device; NULL: none (twins/) */
+    struct weir_variables *variables; /* code/variables.h; NULL: nobody has had to know yet */
+    uint8_t ran;                      /* WEIR_CODE_RAN ...; a library's module has it there */
+    bool in_graph;                    /* a graph has a kernel of it, and may run it at any time */
     bool used;      /* the guest has asked for an object: its variables may differ */
     bool reset_due; /* its last context is gone, but the library is loaded (ops/reset.c) */
     struct weir_host_jit_options *options; /* options to load a library again with; NULL: none */

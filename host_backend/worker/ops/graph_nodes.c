@@ -85,6 +85,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
     k->params.blockDimZ = block[2];
     k->params.sharedMemBytes = shared_bytes;
     k->params.extra = k->bytes != 0 ? k->extra : NULL;
+    weir_ops_runs(f, true);
     weir_fault_kernel_in_graph(s, f->may_assert);
     return f->uses_printf ? weir_prints_expect(s) : CUDA_SUCCESS;
 }

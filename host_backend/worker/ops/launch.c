@@ -226,5 +226,6 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     kernel.native = launch.native;
     what.may_print = f->uses_printf;
     what.work = work_of(s, f, in);
+    weir_ops_runs(f, s->n_captures != 0);
     return weir_submit(s, stream, &what);
 }

@@ -42,6 +42,16 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 
     return f && f->o.native ? f : NULL; /* a function's library may be unloaded */
 }
+/** A kernel of this function may run from now on: at once, or whenever a graph is launched. Its
+ * module's variables are no longer as they were. */
+static inline void weir_ops_runs(const struct weir_host_function *function, bool in_graph)
+{
+    struct weir_host_module *m = (struct weir_host_module *)function->o.owner;
+
+    m = m->of_library ? (struct weir_host_module *)m->o.owner : m;
+    m->ran = WEIR_CODE_RAN | WEIR_CODE_UNSAVED;
+    m->in_graph |= in_graph;
+}
 /** The current real context: that of the device of the current context or record
  * (ops/context.c). */
 CUcontext weir_ops_context(const struct weir_session *s);

@@ -7,6 +7,7 @@
  * difference: without a context no kernel runs and no variable is read. A library whose kernels a
  * graph names is not reset.
  */
+#include "host_backend/worker/code/variables.h"
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/put_off.h"
@@ -79,7 +80,10 @@ static void unload_if_due(weir_handle handle, void *object, void *user)
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);
     }
-    m->used = m->reset_due = false;
+    weir_variables_destroy(m->variables);
+    m->variables = NULL;
+    m->used = m->reset_due = m->in_graph = false;
+    m->ran = 0;
 }
 
 static void note_if_due(weir_handle handle, void *object, void *user)

@@ -13,13 +13,13 @@ struct weir_box_counts {
 };
 
 /*
- * A box's bytes begin with this. Images, memory, records and times of events follow, each of them
- * as leave.c and memory.c write it.
+ * A box's bytes begin with this. Images, memory, records, variables and times of events follow,
+ * each of them as leave.c and memory.c write it.
  */
 struct weir_box_head {
     uint32_t version;        /* WEIR_LINK_VERSION of the worker that the session has left */
     uint32_t sent, received; /* of its channel */
-    uint32_t devices_used, n_images, n_records, n_times;
+    uint32_t devices_used, n_images, n_records, n_variables, n_times, unused;
     uint64_t segment_bytes, window_base;
     struct weir_box_counts memory;
     struct weir_session_carried about;
@@ -35,6 +35,23 @@ void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
 CUresult weir_rebuild_memory_get(struct weir_session *session, struct weir_box *box,
                                  const struct weir_box_counts *counts);
 
+/** Copy the contents of the session's variables, if kernels may have changed them since it was last
+ * done. @return why that cannot be; static; NULL: it was done */
+const char *weir_rebuild_variables_save(struct weir_session *session);
+/** Why no other worker can have the session's variables as they were last saved. @return static;
+ * NULL: one can */
+const char *weir_rebuild_variables_why(struct weir_session *session);
+/** Put the saved contents into a box. @param ret_n  how many modules have some @thread owner */
+void weir_rebuild_variables_put(struct weir_session *session, struct weir_box *box,
+                                uint32_t *ret_n);
+/** Write the next contents of a box to the variables of its module. @return CUDA_SUCCESS,
+ * CUDA_ERROR_INVALID_VALUE (the box is damaged), CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @thread owner */
+CUresult weir_rebuild_variables_get(struct weir_session *session, struct weir_box *box);
+
+/** Ask the driver, while that is possible, for all that another worker would need. The session is
+ * quiet. @return why it stays; static; NULL: it can be moved until its next record */
+const char *weir_rebuild_prepare(struct weir_session *session);
 /** Why the session stays in its worker, or has to. @return static; NULL: it can be moved */
 const char *weir_rebuild_why(struct weir_session *session);
 /** Has the session nothing under way, neither on the GPU nor here? */

@@ -18,11 +18,17 @@ struct weir_transport;
  * again. A second call does nothing until it has worked. */
 void weir_rebuild_rests(struct weir_session *session);
 
+/** Is that to be done soon, though it was too early? */
+static inline bool weir_rebuild_is_due(const struct weir_session *session)
+{
+    return session->devices.book && session->devices.book->is_due;
+}
+
 /** A record has come. */
 static inline void weir_rebuild_wakes(struct weir_session *session)
 {
     if (session->devices.book) {
-        session->devices.book->rests = false;
+        session->devices.book->rests = session->devices.book->is_due = false;
         atomic_store(&session->devices.book->may_leave, false);
     }
 }

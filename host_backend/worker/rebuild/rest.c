@@ -1,12 +1,18 @@
 /* Can a session that rests go on in another worker? */
 #include "host_backend/worker/rebuild/rebuild.h"
 
+#include "base/clock.h"
 #include "host_backend/worker/device/awaited.h"
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/memory/away.h"
 #include "host_backend/worker/rebuild/private.h"
 #include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/state/host_calls.h"
+#include "host_backend/worker/state/suspension.h"
+
+/* Copies of variables take so small a part of the time at rest: a record that comes meanwhile waits
+ * for them. */
+#define COPY_PARTS 20
 
 bool weir_rebuild_is_quiet(struct weir_session *session)
 {
@@ -17,7 +23,8 @@ bool weir_rebuild_is_quiet(struct weir_session *session)
            weir_session_has_no_work(s);
 }
 
-const char *weir_rebuild_why(struct weir_session *session)
+/* Why the session stays, whatever is in its variables. */
+static const char *why_it_stays(struct weir_session *session)
 {
     const char *why = weir_session_is_remote(session) ? "no shared memory with its program"
                       : session->devices.profile      ? "profiled work"
@@ -25,6 +32,21 @@ const char *weir_rebuild_why(struct weir_session *session)
                                                       : weir_session_book_why(session);
 
     return why ? why : weir_rebuild_memory_why(session);
+}
+
+const char *weir_rebuild_why(struct weir_session *session)
+{
+    const char *why = why_it_stays(session);
+
+    return why ? why : weir_rebuild_variables_why(session);
+}
+
+const char *weir_rebuild_prepare(struct weir_session *session)
+{
+    const char *why = why_it_stays(session);
+
+    why = why ? why : weir_rebuild_variables_save(session);
+    return why ? why : weir_event_times_note(session) != CUDA_SUCCESS ? "times of events" : NULL;
 }
 
 void weir_rebuild_rests(struct weir_session *session)
@@ -35,10 +57,13 @@ void weir_rebuild_rests(struct weir_session *session)
     if (!book || book->rests || !weir_rebuild_is_quiet(session)) {
         return;
     }
-    why = weir_rebuild_why(session);
-    if (!why && weir_event_times_note(session) != CUDA_SUCCESS) {
-        why = "times of events";
+    book->is_due =
+        weir_clock_now_ns() - session->devices.suspension->rests_since_ns + WEIR_REST_NS <
+        COPY_PARTS * book->copy_ns;
+    if (book->is_due) {
+        return;
     }
+    why = weir_rebuild_prepare(session);
     book->rests = true;
     atomic_store(&book->why, why ? why : "");
     atomic_store(&book->may_leave, !why);

@@ -1,6 +1,7 @@
 /* A session's book: see book.h. */
 #include "host_backend/worker/session/book.h"
 
+#include "host_backend/worker/code/variables.h"
 #include "host_backend/worker/session/objects.h"
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,11 @@ void weir_session_book_note(struct weir_session *session, struct weir_kept_recor
     object->records = copy;
 }
 
+static bool is_code(const struct weir_object *o)
+{
+    return o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY;
+}
+
 void weir_session_book_forget(struct weir_object *object)
 {
     while (object->records) {
@@ -80,6 +86,9 @@ void weir_session_book_forget(struct weir_object *object)
 
         object->records = record->next;
         free(record);
+    }
+    if (is_code(object)) {
+        weir_variables_destroy(((struct weir_host_module *)object)->variables);
     }
 }
 
@@ -139,19 +148,14 @@ enum weir_status weir_session_book_list(struct weir_session *session,
 
 /* ---------------------------------------------------------------- what stays */
 
-/* Has code that may have run left something that only its context has? Nobody knows what kernels
- * have written to a module's variables. A library whose kernels were never asked for has them as
- * they were loaded. */
+/* Has code that may have run left something that only its context has? */
 static const char *left_by_kernels(const struct weir_object *o)
 {
     const struct weir_host_module *m = (const struct weir_host_module *)o;
 
-    if (o->kind != WEIR_KIND_MODULE && !(o->kind == WEIR_KIND_LIBRARY && m->used)) {
-        return NULL;
-    }
-    return o->charged_bytes != 0 ? "variables of modules"
-           : m->leaves_addresses ? "addresses of functions or of the device's heap"
-                                 : NULL;
+    return is_code(o) && m->ran != 0 && m->leaves_addresses
+               ? "addresses of functions or of the device's heap"
+               : NULL;
 }
 
 static void look_at(weir_handle handle, void *object, void *user)

@@ -33,9 +33,11 @@ struct weir_session_book {
     uint64_t n_records; /* how many have been kept so far */
     bool is_incomplete; /* there was no memory for a record */
     uint32_t
-        n_promised; /* stored images of which the program knows and that it has not loaded yet */
-    bool rests;     /* it has no work, and has got no record since that was seen */
-    int box;        /* everything of it, for another worker (rebuild/box.h); -1: not yet */
+        n_promised;   /* stored images of which the program knows and that it has not loaded yet */
+    bool rests;       /* it has no work, and has got no record since that was seen */
+    bool is_due;      /* a copy of its variables is, as soon as it has rested for longer */
+    uint64_t copy_ns; /* how long the last copy of its variables took (rebuild/variables.c) */
+    int box;          /* everything of it, for another worker (rebuild/box.h); -1: not yet */
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
     atomic_bool may_leave;            /* it rests and can be moved */
@@ -56,7 +58,7 @@ struct weir_kept_record *weir_session_book_copy(struct weir_session *session,
  */
 void weir_session_book_note(struct weir_session *session, struct weir_kept_record *copy,
                             const union weir_op_any_in *in, CUresult result);
-/** An object ends: forget its records. */
+/** An object ends: forget its records, and the copy of a module's variables. */
 void weir_session_book_forget(struct weir_object *object);
 
 /**

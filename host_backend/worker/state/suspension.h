@@ -2,10 +2,13 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
 
+#include "base/clock.h"
 #include "host_backend/config/link.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#define WEIR_REST_NS (50 * WEIR_NS_PER_MS) /* a session without records so long rests */
 
 struct weir_suspension {
     /* The session's thread. */

@@ -1,6 +1,7 @@
 /* Which kernels of real code can fail an assert (tests/data/asserts). */
 #include "host_backend/worker/code/image_check.h"
 #include "host_backend/worker/code/image_closed.h"
+#include "host_backend/worker/code/image_globals.h"
 #include "host_backend/worker/code/images.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -91,6 +92,33 @@ static void kernel_is_closed_where_no_route_leads_to_an_assert(void **state)
             assert_false(weir_closed_kernels_has(facts.closed, rows[r].open[i]));
         }
         weir_closed_kernels_destroy(facts.closed);
+    }
+}
+
+/* What an assert prints is the compiler's own; a table of functions is not. */
+static void variables_that_are_strings_alone(void **state)
+{
+    static const struct {
+        const char *file;
+        uint32_t sm;
+        bool strings;
+    } rows[] = {
+        {"sm80", 80, false},
+        {"sm90_debug", 90, false},
+        {"sm90_linked", 90, false},
+        {"sm90", 90, false},
+        {"sm90", 80, true} /* nothing runs there */,
+        {"sm90_other", 90, true},
+    };
+    static uint8_t data[FILE_BYTES];
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        size_t n = read_file(rows[r].file, data);
+
+        print_message("%s\n", rows[r].file);
+        assert_int_equal(weir_image_all_codes(data, n, rows[r].sm, weir_elf_has_only_strings),
+                         rows[r].strings);
     }
 }
 
@@ -229,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernel_is_closed_where_no_route_leads_to_an_assert),
+        cmocka_unit_test(variables_that_are_strings_alone),
         cmocka_unit_test(kernel_is_open_if_one_of_two_codes_asserts),
         cmocka_unit_test(no_kernel_is_closed_beside_text_that_asserts),
         cmocka_unit_test(damaged_code_has_no_closed_kernel),

@@ -1,0 +1,52 @@
+/*
+ * The variables of a module that its kernels reach, and a copy of what they hold
+ * (docs/design/rebuild.md).
+ *
+ * Session thread only.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_CODE_VARIABLES_H
+#define WEIR_HOST_BACKEND_WORKER_CODE_VARIABLES_H
+
+#include "base/account.h"
+#include "base/status.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/code/modules.h"
+
+struct weir_variable {
+    char *name;
+    uint64_t bytes;
+    CUdeviceptr at; /* 0: not known yet */
+};
+
+struct weir_variables {
+    const char *why; /* no other worker can have them; static; NULL: one can */
+    struct weir_variable *of;
+    uint32_t n;
+    uint64_t bytes;               /* of all */
+    uint8_t *data;                /* the copy, one behind the other; NULL: none yet */
+    struct weir_account *account; /* the copy is charged there */
+};
+
+/**
+ * Find out which variables the kernels of an image reach. What is not reached is as it was loaded.
+ * Parses PTX. Of machine code nobody knows what it does with an address, so without PTX it may
+ * reach none but the compiler's own strings.
+ *
+ * @param module  has an image.
+ * @param sm      the device's compute capability times ten.
+ * @param real    the driver takes machine code; false: softgpu.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_variables_find(const struct weir_host_module *module, uint32_t sm, bool real,
+                                     struct weir_variables **ret_variables) WEIR_MUST_CHECK;
+
+/** Make room for the copy, if there is none yet, and charge it as host memory.
+ * @param account  the tenant's, which must outlive the variables.
+ * @return WEIR_OK, WEIR_ERR_QUOTA, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_variables_take_room(struct weir_variables *variables,
+                                          struct weir_account *account) WEIR_MUST_CHECK;
+
+/** Accepts NULL. */
+void weir_variables_destroy(struct weir_variables *variables);
+
+#endif
