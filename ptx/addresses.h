@@ -11,9 +11,9 @@
 /**
  * Follow the addresses of variables and functions through the registers of each function.
  *
- * An address is left behind if it, or anything computed from it, may be stored, passed to a function
- * or returned by one. vprintf and __assertfail may have it. Where a variable begins with an address,
- * it counts as left behind, too. Errs on that side alone.
+ * An address is left behind if it, or anything computed from it, may be stored, passed to a
+ * function or returned by one. vprintf and __assertfail may have it. Where a variable begins with
+ * an address, it counts as left behind, too. Errs on that side alone.
  *
  * @param module       with the variables that it declares: those of other texts count as well.
  * @param ret_reached  module->n_vars of them: is the variable named in a function?

@@ -1,0 +1,223 @@
+/* Boxes that a worker must not believe: each is refused, and leaves nothing behind. */
+#include "host_backend/config/link.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/rebuild/private.h"
+#include "session_fixture.h"
+#include <dirent.h>
+#include <unistd.h>
+
+#define WORDS 12
+
+static void serve_one_program(void)
+{
+    f.worker.platform.by_program = true;
+}
+
+static uint32_t count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    uint32_t n = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder)) {
+        n++;
+    }
+    closedir(folder);
+    return n;
+}
+
+/* Send a box, and open it as the other worker does. */
+static enum weir_status pass(struct weir_box *box, struct weir_moved **ret_moved)
+{
+    int fd;
+
+    assert_int_equal(weir_box_send(box, &fd), WEIR_OK);
+    weir_box_finish(box, false);
+    return weir_moved_open(fd, ret_moved);
+}
+
+static void what_is_no_head_is_refused(void **state)
+{
+    struct weir_box_head head = {.version = WEIR_LINK_VERSION + 1};
+    uint32_t before = count_descriptors();
+    struct weir_moved *moved;
+    struct weir_box box = {0};
+
+    (void)state;
+    (void)weir_box_put(&box, &head, sizeof head);
+    weir_box_put_file(&box, WEIR_BOX_SEGMENT, 0, STDIN_FILENO);
+    assert_int_equal(pass(&box, &moved), WEIR_ERR_VERSION);
+    head.version = WEIR_LINK_VERSION;
+    (void)weir_box_put(&box, &head, sizeof head - 8);
+    weir_box_put_file(&box, WEIR_BOX_SEGMENT, 0, STDIN_FILENO);
+    assert_int_equal(pass(&box, &moved), WEIR_ERR_VERSION);
+    assert_int_equal(count_descriptors(), before);
+}
+
+static void without_its_channel_a_session_is_refused(void **state)
+{
+    static const enum weir_box_kind rows[][3] = {
+        {WEIR_BOX_CHUNK, WEIR_BOX_CHUNK, WEIR_BOX_CHUNK},
+        {WEIR_BOX_SEGMENT, WEIR_BOX_SEGMENT, WEIR_BOX_PROCESS},
+        {WEIR_BOX_SOCKET, WEIR_BOX_PROCESS, WEIR_BOX_ALLOC},
+        {WEIR_BOX_SEGMENT, WEIR_BOX_SOCKET, WEIR_BOX_PROCESS}, /* a pipe is no segment */
+    };
+    uint32_t before = count_descriptors();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_box_head head = {.version = WEIR_LINK_VERSION, .segment_bytes = 1 << 16};
+        struct weir_transport *transport;
+        struct weir_moved *moved;
+        struct weir_box box = {0};
+        int pair[2];
+
+        assert_int_equal(pipe(pair), 0);
+        (void)weir_box_put(&box, &head, sizeof head);
+        for (int k = 0; k < 3; k++) {
+            weir_box_put_file(&box, rows[i][k], 0, pair[k & 1]);
+        }
+        assert_int_equal(pass(&box, &moved), WEIR_OK);
+        close(pair[0]);
+        close(pair[1]);
+        assert_int_not_equal(weir_moved_transport(moved, &transport), WEIR_OK);
+        weir_moved_close(moved);
+        assert_int_equal(count_descriptors(), before);
+    }
+}
+
+struct row {
+    const char *what;
+    const char *why; /* what could not be made */
+    CUresult result;
+    struct weir_box_head head; /* as a good one differs */
+    uint64_t words[WORDS];
+    uint32_t n;
+    enum weir_box_kind file; /* of number 1, if it is not 0 */
+    uint16_t op;             /* of a record, if it is not 0 */
+    uint32_t record_bytes, device;
+};
+
+#define BAD CUDA_ERROR_INVALID_VALUE
+
+static const struct row rows[] = {
+    {"another window", "its window of addresses", CUDA_ERROR_ALREADY_MAPPED,
+     .head.window_base = 4096},
+    {"no image", "its images", BAD, .head.n_images = UINT32_MAX},
+    {"an image longer than the box", "its images", BAD, .head.n_images = 1,
+     .words = {1, 2, 1 << 20}, .n = 4},
+    {"an image of endless length", "its images", BAD, .head.n_images = 1,
+     .words = {1, 2, UINT64_MAX}, .n = 4},
+    {"an image of another name", "its images", BAD, .head.n_images = 1, .words = {1, 2, 8, 3},
+     .n = 4},
+    {"no chunk", "its memory", BAD, .head.memory.chunks = UINT32_MAX},
+    {"a chunk without a descriptor", "its memory", BAD, .head.memory.chunks = 1,
+     .words = {1, UNIT, UNIT, 0}, .n = 4},
+    {"a chunk with another's descriptor", "its memory", BAD, .head.memory.chunks = 1,
+     .words = {1, UNIT, UNIT, 0}, .n = 4, .file = WEIR_BOX_ALLOC},
+    {"a chunk of no device", "its memory", BAD, .head.memory.chunks = 1,
+     .words = {1, UNIT, UNIT, 2}, .n = 4, .file = WEIR_BOX_CHUNK},
+    {"a chunk outside the window", "its memory", CUDA_ERROR_ALREADY_MAPPED, .head.memory.chunks = 1,
+     .words = {1, UINT64_MAX - UNIT + 1, UNIT, 0}, .n = 4, .file = WEIR_BOX_CHUNK},
+    {"pinned memory outside the window", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.chunks = 1, .words = {1, 8 * UNIT, 4096, UINT64_C(1) << 32}, .n = 4,
+     .file = WEIR_BOX_CHUNK},
+    {"pinned memory over the quota", "its memory", CUDA_ERROR_OUT_OF_MEMORY,
+     .head.memory.chunks = 1, .words = {1, 8 * UNIT, UNIT, UINT64_C(1) << 32}, .n = 4,
+     .file = WEIR_BOX_CHUNK},
+    {"more allocations than descriptors", "its memory", BAD, .head.memory.allocs = UINT32_MAX},
+    {"an allocation without a descriptor", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, UNIT, 0, 0}, .n = 4, .file = WEIR_BOX_CHUNK},
+    {"an allocation cleared beyond its end", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, UNIT, UNIT + 1, 0}, .n = 4, .file = WEIR_BOX_ALLOC},
+    {"a reservation outside", "its memory", CUDA_ERROR_ALREADY_MAPPED, .head.memory.spaces = 1,
+     .words = {FAKE_VMM_BASE - UNIT, UNIT, 0}, .n = 3},
+    {"two reservations at one place", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.spaces = 2, .words = {FAKE_VMM_BASE, 2 * UNIT, 0, FAKE_VMM_BASE + UNIT, UNIT, 0},
+     .n = 6},
+    {"a mapping of nothing", "its memory", BAD, .head.memory.maps = 1,
+     .words = {FAKE_VMM_BASE, UNIT, 7, 3}, .n = 4},
+    {"a handle of nothing", "its memory", BAD, .head.memory.handles = 1, .words = {1, 7}, .n = 2},
+    {"no record", "its objects", BAD, .head.n_records = UINT32_MAX},
+    {"a record longer than the box", "its objects", BAD, .head.n_records = 1,
+     .op = WEIR_OP_event_create, .record_bytes = 4096},
+    {"a record shorter than its header", "its objects", BAD, .head.n_records = 1,
+     .op = WEIR_OP_event_create, .record_bytes = 8},
+    {"a record that is cut off", "its objects", BAD, .head.n_records = 1,
+     .op = WEIR_OP_event_create, .record_bytes = sizeof(struct weir_record)},
+    {"a record that is no operation", "its objects", BAD, .head.n_records = 1, .op = WEIR_OP_COUNT,
+     .record_bytes = sizeof(struct weir_record)},
+    {"work", "its objects", BAD, .head.n_records = 1, .op = WEIR_OP_launch,
+     .record_bytes = sizeof(struct weir_record)},
+    {"a record of no device", "its objects", BAD, .head.n_records = 1, .op = WEIR_OP_event_create,
+     .record_bytes = sizeof(struct weir_record), .device = 2},
+    {"no variables", "its variables", BAD, .head.n_variables = UINT32_MAX},
+    {"variables of nothing", "its variables", BAD, .head.n_variables = 1,
+     .words = {7, 8, WEIR_KIND_MODULE, 0}, .n = 4},
+    {"variables of a stream", "its variables", BAD, .head.n_variables = 1,
+     .words = {7, 8, WEIR_KIND_STREAM, 0}, .n = 4},
+    {"variables of endless length", "its variables", BAD, .head.n_variables = 1,
+     .words = {7, UINT64_MAX, WEIR_KIND_MODULE, 0}, .n = 4},
+    {"no time", "times of its events", BAD, .head.n_times = 1},
+    {"a time of nothing", "times of its events", BAD, .head.n_times = 1, .words = {7, 0}, .n = 2},
+};
+
+static void fill(struct weir_box *box, const struct row *row, int file)
+{
+    struct weir_box_head head = row->head;
+
+    head.version = WEIR_LINK_VERSION;
+    head.window_base += weir_tenant_window_base(f.tenant);
+    (void)weir_box_put(box, &head, sizeof head);
+    (void)weir_box_put(box, row->words, row->n * sizeof row->words[0]);
+    if (row->op != 0) {
+        struct weir_record record = {
+            .len_bytes = row->record_bytes, .op = row->op, .device = (uint8_t)row->device};
+
+        (void)weir_box_put(box, &record, sizeof record);
+    }
+    if (row->file != WEIR_BOX_BYTES) {
+        weir_box_put_file(box, row->file, 1, file);
+    }
+}
+
+static void what_is_damaged_is_refused(void **state)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t before = count_descriptors(), error;
+        struct weir_moved *moved;
+        struct weir_box box = {0};
+        const char *why = NULL;
+        CUresult result;
+        int pair[2];
+
+        prepare = serve_one_program;
+        assert_int_equal(set_up(state), 0);
+        weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
+        (void)deferred(&error); /* its thread waits for a record */
+        assert_int_equal(pipe(pair), 0);
+        fill(&box, &rows[i], pair[1]);
+        assert_int_equal(pass(&box, &moved), WEIR_OK);
+        close(pair[0]);
+        close(pair[1]);
+        result = weir_moved_rebuild(moved, f.session, weir_session_replay, &why);
+        if (result != rows[i].result || strcmp(why, rows[i].why) != 0) {
+            fail_msg("%s: %d, %s", rows[i].what, (int)result, why);
+        }
+        weir_moved_close(moved);
+        (void)tear_down(state);
+        if (count_descriptors() != before) {
+            fail_msg("%s: %u descriptors, before it %u", rows[i].what, count_descriptors(), before);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_no_head_is_refused),
+        cmocka_unit_test(without_its_channel_a_session_is_refused),
+        cmocka_unit_test(what_is_damaged_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
