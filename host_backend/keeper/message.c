@@ -4,39 +4,19 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define HEAD_BYTES offsetof(struct weir_keep_message, data)
 
 bool weir_keep_send(int socket_fd, const struct weir_keep_message *message, const int *fds,
                     uint32_t n)
 {
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int) * WEIR_FDS_MAX)];
-    } control;
-    struct iovec part = {.iov_base = (void *)(uintptr_t)message,
-                         .iov_len = HEAD_BYTES + message->bytes};
-    struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
-    ssize_t sent;
+    size_t bytes = HEAD_BYTES + message->bytes;
 
     if (n > WEIR_FDS_MAX) {
         errno = E2BIG;
         return false;
     }
-    if (n != 0) {
-        memset(&control, 0, sizeof control);
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(n * sizeof *fds);
-        memcpy(CMSG_DATA(&control.header), fds, n * sizeof *fds);
-        packet.msg_control = &control;
-        packet.msg_controllen = CMSG_SPACE(n * sizeof *fds);
-    }
-    do {
-        sent = sendmsg(socket_fd, &packet, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)part.iov_len;
+    return weir_fds_send(socket_fd, message, bytes, fds, n, 0) == (ssize_t)bytes;
 }
 
 bool weir_keep_receive(int socket_fd, struct weir_keep_message *ret_message,

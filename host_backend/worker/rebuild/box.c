@@ -1,7 +1,9 @@
 /* Bytes and descriptors in the queue of a socket: see box.h. */
 #include "host_backend/worker/rebuild/box.h"
 
+#include "base/fd_pass.h"
 #include "base/grow.h"
+#include "base/hash.h"
 #include "base/memfd.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -9,8 +11,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define FILES_AT_ONCE 253u /* the kernel's SCM_MAX_FD */
 
 size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes)
 {
@@ -35,39 +35,82 @@ size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes)
     return at;
 }
 
+/* ---------------------------------------------------------------- descriptors by name */
+
+/* Where a descriptor is in the index, or would be: a table with open addressing. */
+static uint32_t *place_of(const struct weir_box *box, uint32_t kind, uint64_t number)
+{
+    const uint64_t name[] = {kind, number};
+    uint32_t at = (uint32_t)weir_hash64_of(name, sizeof name) & (box->n_places - 1);
+
+    while (box->places[at] != 0 && (box->files[box->places[at] - 1].kind != kind ||
+                                    box->files[box->places[at] - 1].number != number)) {
+        at = (at + 1) & (box->n_places - 1);
+    }
+    return &box->places[at];
+}
+
+/* Make a larger index. At most half of it is full. */
+static bool index_again(struct weir_box *box)
+{
+    uint32_t n = box->n_places != 0 ? 2 * box->n_places : 64;
+    uint32_t *places = calloc(n, sizeof *places);
+
+    if (!places) {
+        return false;
+    }
+    free(box->places);
+    box->places = places;
+    box->n_places = n;
+    for (uint32_t i = box->n_files; i > 0; i--) { /* of equal names the first is found */
+        *place_of(box, box->files[i - 1].kind, box->files[i - 1].number) = i;
+    }
+    return true;
+}
+
 void weir_box_put_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number, int fd)
 {
+    uint32_t *place;
+
     if (!WEIR_GROW(box->files, box->n_files, box->files_room)) {
         box->failed = true;
         return;
     }
-    box->files[box->n_files++] = (struct weir_box_file){kind, fd, number};
+    box->files[box->n_files++] = (struct weir_box_file){(uint32_t)kind, fd, number};
+    if (2 * box->n_files > box->n_places) {
+        box->failed |= !index_again(box);
+        return;
+    }
+    place = place_of(box, (uint32_t)kind, number);
+    *place = *place != 0 ? *place : box->n_files;
 }
 
-/* Room for the descriptors of one message. */
-union control {
-    struct cmsghdr header;
-    char bytes[CMSG_SPACE(FILES_AT_ONCE * sizeof(int))];
-};
+uint32_t weir_box_find_file(const struct weir_box *box, enum weir_box_kind kind, uint64_t number)
+{
+    return box->n_places != 0 ? *place_of(box, (uint32_t)kind, number) : 0;
+}
+
+int weir_box_take_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number)
+{
+    uint32_t at = weir_box_find_file(box, kind, number);
+    int fd = at != 0 ? box->files[at - 1].fd : -1;
+
+    if (at != 0) {
+        box->files[at - 1].fd = -1;
+    }
+    return fd;
+}
+
+/* ---------------------------------------------------------------- closed */
 
 static bool send_files(int socket_fd, const struct weir_box_file *files, uint32_t n)
 {
-    union control control;
-    struct iovec data = {(void *)(uintptr_t)files, n * sizeof *files};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-    struct cmsghdr *header = &control.header;
+    int fds[WEIR_FDS_ONCE];
 
-    memset(&control, 0, sizeof control);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(n * sizeof(int));
     for (uint32_t i = 0; i < n; i++) {
-        memcpy(CMSG_DATA(header) + i * sizeof(int), &files[i].fd, sizeof(int));
+        fds[i] = files[i].fd;
     }
-    return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+    return weir_fds_send(socket_fd, files, n * sizeof *files, fds, n, MSG_DONTWAIT) ==
            (ssize_t)(n * sizeof *files);
 }
 
@@ -107,10 +150,10 @@ enum weir_status weir_box_send(const struct weir_box *box, int *ret_fd)
         return WEIR_ERR_IO;
     }
     good = send_files(pair[0], &first, 1);
-    for (uint32_t i = 0; good && i < box->n_files; i += FILES_AT_ONCE) {
+    for (uint32_t i = 0; good && i < box->n_files; i += WEIR_FDS_ONCE) {
         uint32_t left = box->n_files - i;
 
-        good = send_files(pair[0], box->files + i, left < FILES_AT_ONCE ? left : FILES_AT_ONCE);
+        good = send_files(pair[0], box->files + i, left < WEIR_FDS_ONCE ? left : WEIR_FDS_ONCE);
     }
     close(first.fd);
     close(pair[0]);
@@ -127,31 +170,22 @@ enum weir_status weir_box_send(const struct weir_box *box, int *ret_fd)
 /* Take the descriptors of one message. WEIR_ERR_CLOSED: there is none left. */
 static enum weir_status receive_files(int socket_fd, struct weir_box *box)
 {
-    struct weir_box_file files[FILES_AT_ONCE];
-    union control control;
-    struct iovec data = {files, sizeof files};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
-    ssize_t bytes = recvmsg(socket_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    const struct cmsghdr *header = bytes > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    size_t n = header && header->cmsg_type == SCM_RIGHTS
-                   ? (header->cmsg_len - CMSG_LEN(0)) / sizeof(int)
-                   : 0;
+    struct weir_box_file files[WEIR_FDS_ONCE];
+    int fds[WEIR_FDS_ONCE], flags;
+    uint32_t n;
+    ssize_t bytes = weir_fds_receive(socket_fd, files, sizeof files, MSG_DONTWAIT, fds,
+                                     WEIR_FDS_ONCE, &n, &flags);
 
     if (bytes == 0) {
         return WEIR_ERR_CLOSED;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         bool known = (i + 1) * sizeof *files <= (size_t)bytes;
-        int fd;
 
-        memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
         weir_box_put_file(box, known ? (enum weir_box_kind)files[i].kind : WEIR_BOX_BYTES,
-                          known ? files[i].number : UINT64_MAX, fd);
+                          known ? files[i].number : UINT64_MAX, fds[i]);
     }
-    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    if ((flags & MSG_CTRUNC) != 0) {
         return WEIR_ERR_NO_DESCRIPTOR;
     }
     return n != 0 && n * sizeof *files == (size_t)bytes ? WEIR_OK : WEIR_ERR_PEER;
@@ -209,21 +243,6 @@ const void *weir_box_get(struct weir_box *box, size_t bytes)
     return at;
 }
 
-int weir_box_take_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number)
-{
-    for (uint32_t i = 0; i < box->n_files; i++) {
-        struct weir_box_file *file = &box->files[i];
-
-        if (file->fd >= 0 && file->kind == (uint32_t)kind && file->number == number) {
-            int fd = file->fd;
-
-            file->fd = -1;
-            return fd;
-        }
-    }
-    return -1;
-}
-
 void weir_box_finish(struct weir_box *box, bool own)
 {
     for (uint32_t i = 0; own && i < box->n_files; i++) {
@@ -232,6 +251,7 @@ void weir_box_finish(struct weir_box *box, bool own)
         }
     }
     free(box->files);
+    free(box->places);
     free(box->bytes);
     *box = (struct weir_box){0};
 }

@@ -31,6 +31,7 @@ struct weir_box_file {
 struct weir_box {
     struct weir_box_file *files;
     uint32_t n_files, files_room;
+    uint32_t *places, n_places; /* index of the files: their numbers from 1 on */
     uint8_t *bytes;
     size_t n, room;
     size_t at;   /* where weir_box_get() goes on */
@@ -42,6 +43,8 @@ struct weir_box {
 size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes);
 /** Append a descriptor, which is borrowed until the box is sent. */
 void weir_box_put_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number, int fd);
+/** Find a descriptor. @return its number in the box, from 1 on; 0: there is none */
+uint32_t weir_box_find_file(const struct weir_box *box, enum weir_box_kind kind, uint64_t number);
 /** Close the box. @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @param ret_fd gives it */
 enum weir_status weir_box_send(const struct weir_box *box, int *ret_fd);
 

@@ -94,22 +94,12 @@ struct packing {
     struct weir_box_counts *counts;
 };
 
-static bool has_file(const struct weir_box *box, enum weir_box_kind kind, uint64_t number)
-{
-    for (uint32_t i = 0; i < box->n_files; i++) {
-        if (box->files[i].kind == (uint32_t)kind && box->files[i].number == number) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Put an allocation, which may have several mappings and handles, once. */
 static void put_alloc(struct weir_box *box, const struct weir_vmm_alloc *a, uint32_t *n)
 {
     const struct alloc alloc = {a->id, a->bytes, a->cleared_bytes, a->device, a->handle_types};
 
-    if (!has_file(box, WEIR_BOX_ALLOC, a->id)) {
+    if (weir_box_find_file(box, WEIR_BOX_ALLOC, a->id) == 0) {
         (void)weir_box_put(box, &alloc, sizeof alloc);
         weir_box_put_file(box, WEIR_BOX_ALLOC, a->id, a->file);
         ++*n;
@@ -193,23 +183,16 @@ static CUresult get_chunk(struct weir_session *s, struct weir_box *box)
     return weir_ops_grant_again(s, chunk, c->reference);
 }
 
-/* The allocations of a box: each keeps a reference until all is made. */
+/* The allocations of a box by the numbers of their descriptors: each keeps a reference until all is
+ * made. */
 struct allocs {
-    struct {
-        uint64_t id;
-        struct weir_vmm_alloc *alloc;
-    } * of;
-    uint32_t n;
+    struct weir_vmm_alloc **of;
+    const struct weir_box *box;
 };
 
 static struct weir_vmm_alloc *find_alloc(const struct allocs *allocs, uint64_t id)
 {
-    for (uint32_t i = 0; i < allocs->n; i++) {
-        if (allocs->of[i].id == id) {
-            return allocs->of[i].alloc;
-        }
-    }
-    return NULL;
+    return allocs->of[weir_box_find_file(allocs->box, WEIR_BOX_ALLOC, id)];
 }
 
 static CUresult get_alloc(struct weir_session *s, struct weir_box *box, struct allocs *allocs)
@@ -228,9 +211,7 @@ static CUresult get_alloc(struct weir_session *s, struct weir_box *box, struct a
     if (as.file < 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(weir_vmm_alloc_adopt(s, as, &allocs->of[allocs->n].alloc));
-    allocs->of[allocs->n++].id = a->id;
-    return CUDA_SUCCESS;
+    return weir_vmm_alloc_adopt(s, as, &allocs->of[weir_box_find_file(box, WEIR_BOX_ALLOC, a->id)]);
 }
 
 static CUresult get_space(struct weir_session *s, struct weir_box *box)
@@ -295,23 +276,22 @@ static CUresult get_mapped(struct weir_session *s, struct weir_box *box,
 CUresult weir_rebuild_memory_get(struct weir_session *session, struct weir_box *box,
                                  const struct weir_box_counts *counts)
 {
-    struct allocs allocs = {0};
+    struct allocs allocs = {.box = box};
     CUresult result;
 
     for (uint32_t i = 0; i < counts->chunks; i++) {
         WEIR_TRY(get_chunk(session, box));
     }
     session->holdings->next_reference = counts->next_reference;
-    if (counts->allocs > box->n_files) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    allocs.of = calloc(counts->allocs + (size_t)1, sizeof *allocs.of);
+    allocs.of = calloc(box->n_files + (size_t)1, sizeof(struct weir_vmm_alloc *));
     if (!allocs.of) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = get_mapped(session, box, counts, &allocs);
-    for (uint32_t i = 0; i < allocs.n; i++) {
-        weir_vmm_alloc_put(allocs.of[i].alloc);
+    for (uint32_t i = 0; i <= box->n_files; i++) {
+        if (allocs.of[i]) {
+            weir_vmm_alloc_put(allocs.of[i]);
+        }
     }
     free(allocs.of);
     return result;
