@@ -200,6 +200,67 @@ enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle hand
     return status;
 }
 
+/* Take an index of our own origin out of the queue of those that are free. */
+static void leave_queue_locked(struct weir_id_table *table, const struct side *side, uint32_t index)
+{
+    uint32_t before = 0, at = table->free_first;
+
+    while (at != index + 1) {
+        before = at;
+        at = find_slot(side, at - 1)->next_free;
+    }
+    at = find_slot(side, index)->next_free;
+    if (before != 0) {
+        find_slot(side, before - 1)->next_free = at;
+    } else {
+        table->free_first = at;
+    }
+    table->free_last = at != 0 ? table->free_last : before;
+    table->n_free--;
+}
+
+/* Every free index of our own origin that is less than the end is in the queue. */
+static enum weir_status make_free_locked(struct weir_id_table *table, struct side *side,
+                                         uint32_t end)
+{
+    while (side->end < end) {
+        struct slot *slot = make_slot_locked(side, side->end);
+
+        if (!slot) {
+            return WEIR_ERR_NO_MEMORY;
+        }
+        queue_free_locked(table, slot, side->end);
+        __atomic_store_n(&side->end, side->end + 1, __ATOMIC_RELEASE);
+    }
+    return WEIR_OK;
+}
+
+enum weir_status weir_id_table_put_own(struct weir_id_table *table, weir_handle handle,
+                                       void *object)
+{
+    struct side *side = &table->sides[table->origin_host];
+    uint32_t index = weir_handle_index(handle);
+
+    if (!object || !is_ours(table, handle) ||
+        weir_handle_origin_host(handle) != table->origin_host) {
+        return WEIR_ERR_INVALID;
+    }
+    WEIR_LOCKED(&table->lock);
+    WEIR_TRY(make_free_locked(table, side, index));
+    struct slot *slot = make_slot_locked(side, index);
+    if (!slot) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (slot->state & 1) {
+        return WEIR_ERR_EXISTS;
+    }
+    if (index < side->end) {
+        leave_queue_locked(table, side, index);
+    }
+    enter_locked(table, side, slot, index, weir_handle_generation(handle), object);
+    return WEIR_OK;
+}
+
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle)
 {
     if (!is_ours(table, handle)) {

@@ -90,6 +90,16 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
 enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle handle,
                                    void *object) WEIR_MUST_CHECK;
 
+/**
+ * Add an object under a handle that another table of this side has chosen, with all that is not
+ * used by then to follow.
+ *
+ * @return as weir_id_table_put()
+ * @thread any
+ */
+enum weir_status weir_id_table_put_own(struct weir_id_table *table, weir_handle handle,
+                                       void *object) WEIR_MUST_CHECK;
+
 /** Find the object of a handle; NULL: it is not live in this table. @thread any */
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle);
 

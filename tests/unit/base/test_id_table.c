@@ -197,9 +197,37 @@ static void get_races_with_add_and_remove(void **state)
     weir_id_table_destroy(race.table);
 }
 
+static void put_own_takes_names_in_any_order(void **state)
+{
+    struct weir_id_table *table = make(true, 1000);
+    weir_handle handle, last = weir_handle_make(KIND, true, 3, 700);
+    weir_handle first = weir_handle_make(KIND, true, 2, 5);
+    bool seen[1000] = {false};
+    int object;
+
+    (void)state;
+    assert_int_equal(weir_id_table_put_own(table, weir_handle_make(KIND, false, 1, 1), &object),
+                     WEIR_ERR_INVALID);
+    assert_int_equal(weir_id_table_put_own(table, last, &object), WEIR_OK);
+    assert_int_equal(weir_id_table_put_own(table, last, &object), WEIR_ERR_EXISTS);
+    assert_int_equal(weir_id_table_put_own(table, first, &object), WEIR_OK);
+    assert_ptr_equal(weir_id_table_get(table, first), &object);
+    assert_ptr_equal(weir_id_table_remove(table, first), &object);
+    assert_int_equal(weir_id_table_put_own(table, first, &object), WEIR_OK);
+    seen[5] = seen[700] = true;
+    for (int i = 0; i < 998; i++) { /* all others are free, and none comes twice */
+        assert_int_equal(weir_id_table_add(table, &object, &handle), WEIR_OK);
+        assert_false(seen[weir_handle_index(handle)]);
+        seen[weir_handle_index(handle)] = true;
+    }
+    assert_int_equal(weir_id_table_add(table, &object, &handle), WEIR_ERR_QUOTA);
+    weir_id_table_destroy(table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(put_own_takes_names_in_any_order),
         cmocka_unit_test(handle_make_and_parts_agree),
         cmocka_unit_test(create_bad_arguments_is_invalid),
         cmocka_unit_test(get_of_wild_values_is_null),
