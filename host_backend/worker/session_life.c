@@ -343,6 +343,7 @@ void weir_session_clear(struct weir_session *session)
     weir_put_off_finish(s);
     weir_profile_end(s);
     weir_event_times_end(s);
+    weir_session_book_end(s);
     weir_session_work_streams_end(s);
     if (!s->about->monitor) {
         weir_context_limits_leave(s->tenant);

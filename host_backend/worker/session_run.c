@@ -317,25 +317,37 @@ static CUresult execute(struct weir_session *s, const struct weir_record *record
     s->op.answer_later = false;
     weir_arena_reset(&s->op.arena);
     struct weir_kept_record *kept =
-        weir_session_book_copy(s, record); /* handling may overwrite the record */
+        weir_session_book_wants(s, record->op) /* handling may overwrite the record */
+            ? weir_session_book_begin(s, record, in)
+            : NULL;
     CUresult result = carry_out(s, record, in, out);
     if (kept) {
-        weir_session_book_note(s, kept, in, result);
+        weir_session_book_note(s, kept, out, result);
     }
     return result;
 }
 
-CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record)
+CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record,
+                             const uint64_t *names, uint32_t n_names)
 {
+    struct weir_session_book *book = session->devices.book;
     union weir_op_any_in in;
     union weir_op_any_out out;
+    CUresult result;
 
     if (record->op >= WEIR_OP_COUNT || weir_ops[record->op].book == WEIR_OP_LEAVES_NOTHING ||
         record->device >= session->platform->n_devices ||
         !weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return execute(session, record, false, &in, &out);
+    book->names = names;
+    book->n_names = n_names;
+    result = execute(session, record, false, &in, &out);
+    if (result == CUDA_SUCCESS && book->n_names != 0) { /* this driver shows fewer objects */
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    book->n_names = 0;
+    return weir_ops[record->op].book == WEIR_OP_ENDS ? CUDA_SUCCESS : result;
 }
 
 static void handle(struct weir_session *s, const struct weir_record *record)

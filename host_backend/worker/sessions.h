@@ -33,10 +33,12 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
 
 /**
  * Handle a record of a session's book again, without a reply (rebuild/rebuild.h).
+ * @param names  the handles that the host chose when it was handled first.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (no such record), the handler's
  * @thread owner
  */
-CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record);
+CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record,
+                             const uint64_t *names, uint32_t n_names);
 
 /**
  * Serve records until the guest ends, breaks the protocol, or the session is ended: then

@@ -159,11 +159,11 @@ def emit_row(op):
                 f"        .{way}_bytes = {name}_bytes,\n        .{way}_encode = {name}_encode,\n"
                 f"        .{way}_decode = {name}_decode,\n        .{way}_fields = {table},")
 
-    verb, field, why = op.book
-    book = ""
-    if field:
-        at = [f.name for f in op.ins].index(field)
-        book = f"        .book = WEIR_OP_{verb},\n        .object = &{op.name}_in_fields[{at}],\n"
+    verb, fields, why = op.book
+    book = "" if verb == "LEAVES_NOTHING" else f"        .book = WEIR_OP_{verb},\n"
+    if fields:
+        mask = sum(1 << [f.name for f in op.ins].index(field) for field in fields)
+        book += f"        .book_fields = {mask:#x},\n"
         book += f"        .why = {c_string(why)},\n" if why else ""
     return (f"    [WEIR_OP_{op.name}] = {{\n        .name = {c_string(op.name)},\n"
             f"        .flags = {flags},\n{book}{half('in', op.ins)}\n{half('out', op.outs)}\n    }},")

@@ -127,7 +127,7 @@ class Op:
     outs: list
     entry: Entry = None  # of an op that an automatic entry point makes
     id: int = -1
-    book: tuple = ("LEAVES_NOTHING", None, "")  # enum weir_op_book, the field of its object, why it stays
+    book: tuple = ("LEAVES_NOTHING", [], "")  # enum weir_op_book, its fields, why it stays
 
 
 @dataclass

@@ -58,17 +58,22 @@ def check_fields(model, path, key, fields):
         raise DescriptionError(path, key, f"may take {total} bytes: more than a record has")
 
 
+BOOK_VERBS = {"make": "MAKES", "set": "SETS", "replace": "REPLACES", "past": "IS_PAST", "captured": "IS_CAPTURED",
+              "captures": "CAPTURES", "names": "NAMES", "end": "ENDS", "stays": "STAYS"}
+
+
 def parse_book(path, key, text, ins):
-    """What the book of a session keeps of an operation: (enum weir_op_book, field of its object, why it stays)."""
-    match = re.fullmatch(r"(none|end|memory|change)|(make|change) (\w+)|stays (\w+): (.+)", text)
+    """What the book of a session keeps of an operation: (enum weir_op_book, its fields, why it stays)."""
+    match = re.fullmatch(r"(none|memory|change|end)|(make|past|captured|captures|names) (\w+)|(set|replace)((?: \w+)+)"
+                         r"|stays (\w+): (.+)", text)
     if not match:
-        raise DescriptionError(path, key, "book is missing, or not 'none', 'end', 'memory', 'change', 'change OBJECT', "
-                               "'make OBJECT' or 'stays OBJECT: WHY'")
-    name = match[3] or match[4]
-    if name and not any(f.name == name and f.shape == "scalar" and f.kind for f in ins):
-        raise DescriptionError(path, key, f"book: '{name}' is no field with a handle")
-    verb = {"make": "MAKES", "change": "CHANGES"}.get(match[2], "STAYS") if name else "LEAVES_NOTHING"
-    return verb, name, match[5] or ""
+        raise DescriptionError(path, key, "book is missing, or none of its words (docs/design/api-description.md)")
+    names = (match[3] or match[5] or match[6] or "").split()
+    handles = [f.name for f in ins if f.shape == "scalar" and f.kind]
+    for name in names:
+        if name not in (f.name for f in ins) or (name == names[0] and name not in handles):
+            raise DescriptionError(path, key, f"book: '{name}' is no field, or the first one has no handle")
+    return BOOK_VERBS.get(match[1] or match[2] or match[4] or "stays", "LEAVES_NOTHING"), names, match[7] or ""
 
 
 def parse_op(model, path, key, table):

@@ -25,7 +25,13 @@
 enum weir_op_book {
     WEIR_OP_LEAVES_NOTHING, /* nothing: no object is made or changed, or something else knows it */
     WEIR_OP_MAKES,          /* the record, as long as its object lives */
-    WEIR_OP_CHANGES,        /* likewise; of equal ones only the last */
+    WEIR_OP_SETS,           /* likewise; of those with equal fields only the last */
+    WEIR_OP_REPLACES,       /* likewise; it also changes what other records have set */
+    WEIR_OP_IS_PAST,        /* as MAKES; it depends on what the object was, or ends a part of it */
+    WEIR_OP_IS_CAPTURED,    /* while its stream is captured: the record, with the graph */
+    WEIR_OP_CAPTURES,       /* likewise: a capture's begin and end */
+    WEIR_OP_NAMES,          /* as MAKES, if the host has named an object in the reply */
+    WEIR_OP_ENDS,           /* the record, as long as others need what it has ended */
     WEIR_OP_STAYS,          /* that the object cannot be made again */
 };
 
@@ -78,8 +84,10 @@ struct weir_op_info {
     weir_op_decode_fn out_decode;
     const struct weir_op_field *in_fields;
     const struct weir_op_field *out_fields;
-    const struct weir_op_field *object; /* the input that names the object; NULL: LEAVES_NOTHING */
-    const char *why;                    /* STAYS: why; else NULL */
+    /* The inputs that the description's word names, a bit each. The object is the first of them
+     * that is a handle and not 0. */
+    uint32_t book_fields;
+    const char *why; /* STAYS: why; else NULL */
 };
 
 #endif

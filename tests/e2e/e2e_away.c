@@ -4,6 +4,7 @@
  * e2e_away BYTES   holds memory of every kind, half of BYTES by cuMemAlloc and half mapped by
  *                  cuMemMap. Prints "ready", and for each line of stdin does a round: kernels and a
  *                  captured graph change the memory, all of it is compared, and "round N" printed.
+ *                  Of the graph's capture only the executable graph is left, not even its module.
  * e2e_away BYTES MS   rounds without stdin, MS milliseconds apart, 20 of them.
  * e2e_away BYTES 0 plain   without the graph. A variable of a module counts the rounds.
  */
@@ -20,7 +21,7 @@ static const char count_ptx[] =
     "ld.param.u64 %d1, [out]; ld.global.u32 %r1, [rounds]; add.u32 %r2, %r1, 1;\n"
     "st.global.u32 [rounds], %r2; st.u32 [%d1], %r2; ret; }\n";
 
-static CUfunction mix, count;
+static CUfunction count;
 static uint32_t *back, *pinned;
 
 static void compare(CUdeviceptr at, size_t bytes, uint32_t first, uint32_t step, const char *what)
@@ -42,7 +43,7 @@ static void fill(CUdeviceptr at, size_t bytes, uint32_t first, uint32_t step)
 }
 
 /* Every word becomes three times itself. */
-static void triple(CUdeviceptr at, size_t bytes, CUstream stream)
+static void triple(CUfunction mix, CUdeviceptr at, size_t bytes, CUstream stream)
 {
     uint32_t n = (uint32_t)(bytes / 4), a = 3, b = 0;
     void *params[] = {&at, &n, &a, &b};
@@ -64,15 +65,18 @@ static CUgraphExec capture(CUdeviceptr at, size_t bytes)
 {
     CUgraph graph;
     CUgraphExec exec;
+    CUmodule module;
     CUstream stream;
 
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
     DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    triple(at, bytes, stream);
+    triple(driver_function(module, "mix"), at, bytes, stream);
     DRV(cu.StreamEndCapture(stream, &graph));
     DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
     DRV(cu.GraphDestroy(graph));
     DRV(cu.StreamDestroy_v2(stream));
+    DRV(cu.ModuleUnload(module));
     return exec;
 }
 
@@ -101,7 +105,7 @@ int main(int argc, char **argv)
     size_t piece = (bytes / PIECES + vmm_unit - 1) / vmm_unit * vmm_unit;
     back = malloc(bytes > PIECES * piece ? bytes : PIECES * piece);
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
-    mix = driver_function(module, "mix");
+    CUfunction mix = driver_function(module, "mix");
     DRV(cu.ModuleLoadData(&module, count_ptx));
     count = driver_function(module, "count");
     DRV(cu.MemAlloc_v2(&plain, bytes));
@@ -121,9 +125,9 @@ int main(int argc, char **argv)
     CUgraphExec exec = no_graph ? NULL : capture(pieces[0], piece);
     printf("ready\n");
     for (long round = 0; next_round(round, ms); round++) {
-        triple(plain, bytes, NULL);
+        triple(mix, plain, bytes, NULL);
         if (no_graph) {
-            triple(pieces[0], piece, NULL);
+            triple(mix, pieces[0], piece, NULL);
             count_round(round);
         } else {
             DRV(cu.GraphLaunch(exec, NULL));

@@ -63,6 +63,8 @@ static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream
 struct weir_host_event {
     struct weir_object o;
     uint32_t flags;
+    bool captured;     /* its last record was captured: it has joined streams, and means no work */
+    bool was_captured; /* an earlier one was */
     struct weir_ipc_event *shared; /* reference to an interprocess event; NULL: it is none */
     double
         at_ms; /* when it was recorded, if another driver did that (event_times.h); 0: not known */

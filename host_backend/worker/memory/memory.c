@@ -8,6 +8,7 @@
 #include "host_backend/worker/state/platform.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
+#include <string.h>
 
 struct weir_holdings *weir_holdings_create(void)
 {
@@ -41,11 +42,39 @@ void weir_session_unadmit_at(struct weir_session *session, uint64_t address, con
     weir_host_range_remove_at(&session->holdings->ranges, address, owner);
 }
 
-CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
+static CUresult check_named(const struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     return weir_host_range_covers(&session->holdings->ranges, address, bytes)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Note a range for the book, which finds out later whether the session still has it. */
+static CUresult note_range(struct weir_session *session, uint64_t address, uint64_t bytes,
+                           bool writes)
+{
+    struct weir_operation *op = &session->op;
+
+    if ((op->n_ranges & (op->n_ranges - 1)) == 0) { /* the room is a power of 2 */
+        struct weir_named_range *more =
+            weir_session_alloc(session, (2 * op->n_ranges + 1u) * sizeof *more);
+
+        if (!more) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (op->n_ranges != 0) {
+            memcpy(more, op->ranges, op->n_ranges * sizeof *more);
+        }
+        op->ranges = more;
+    }
+    op->ranges[op->n_ranges++] = (struct weir_named_range){address, bytes, writes};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    WEIR_TRY(check_named(session, address, bytes));
+    return session->op.notes_ranges ? note_range(session, address, bytes, false) : CUDA_SUCCESS;
 }
 
 /* Is any of this memory read-only? A write there would end the context of all tenants, as one to
@@ -69,9 +98,19 @@ CUresult weir_session_check_write(struct weir_session *session, uint64_t address
     if (__builtin_expect(session->exposures != NULL, 0)) {
         weir_worker_hooks(session->worker)->will_write(session, address, bytes);
     }
-    return touches_read_only(session, address, bytes)
+    if (touches_read_only(session, address, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(check_named(session, address, bytes));
+    return session->op.notes_ranges ? note_range(session, address, bytes, true) : CUDA_SUCCESS;
+}
+
+CUresult weir_session_check_range(struct weir_session *session,
+                                  const struct weir_named_range *range)
+{
+    return range->writes && touches_read_only(session, range->address, range->bytes)
                ? CUDA_ERROR_INVALID_VALUE
-               : weir_session_check_dptr(session, address, bytes);
+               : check_named(session, range->address, range->bytes);
 }
 
 bool weir_session_registered(const struct weir_session *session, uint64_t address)

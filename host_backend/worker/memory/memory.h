@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct weir_holdings;
+struct weir_named_range;
 struct weir_session;
 
 /** Make a session's list. NULL: out of memory. */
@@ -30,6 +31,10 @@ void weir_session_unadmit_at(struct weir_session *session, uint64_t address, con
 
 /** Like weir_session_check_dptr(), for memory that is to be written. */
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
+
+/** As the two, for what one of them has found good before. */
+CUresult weir_session_check_range(struct weir_session *session,
+                                  const struct weir_named_range *range);
 
 /** Is this the guest's own memory that it has registered? @param address the GPU's */
 bool weir_session_registered(const struct weir_session *session, uint64_t address);

@@ -75,6 +75,7 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     if (in->flags != 0) { /* in a capture, a record with flags is a node */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
     }
+    weir_event_times_recorded(event, out->captured != 0 && in->flags == 0);
     return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_host_stream_at(stream))
                           : s->driver->cuEventRecordWithFlags(
                                 event->o.native, weir_host_stream_at(stream), in->flags);
@@ -88,8 +89,9 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
 
     WEIR_FAIL_IF(!stream || !event || !weir_session_word_ok(s, in->word),
                  CUDA_ERROR_INVALID_HANDLE);
-    if (weir_host_stream_capturing(s, stream)) {
-        out->captured = 1;
+    out->captured = weir_host_stream_capturing(s, stream);
+    weir_event_times_recorded(event, out->captured != 0);
+    if (out->captured != 0) {
         return CUDA_SUCCESS;
     }
     return weir_session_word_write(s, weir_host_stream_at(stream), in->word, in->value);

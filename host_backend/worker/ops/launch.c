@@ -3,6 +3,7 @@
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/hooks.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/submit/submit.h"
@@ -50,6 +51,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     }
     event = weir_ops_event(s, (uintptr_t)*place);
     WEIR_FAIL_IF(!event, CUDA_ERROR_INVALID_HANDLE);
+    weir_session_book_needs(s, &event->o);
     *place = event->o.native;
     return CUDA_SUCCESS;
 }

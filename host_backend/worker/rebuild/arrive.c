@@ -4,6 +4,7 @@
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/rebuild/private.h"
+#include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
@@ -123,15 +124,21 @@ static CUresult get_image(struct weir_session *s, struct weir_box *box)
 }
 
 static CUresult get_record(struct weir_session *s, struct weir_box *box,
-                           CUresult (*replay)(struct weir_session *, const struct weir_record *))
+                           weir_moved_replay_fn *replay)
 {
     const struct weir_record *record = (const void *)(box->bytes + box->at);
+    const uint64_t *n_names, *names = NULL;
 
     if (box->n - box->at < sizeof *record || record->len_bytes < sizeof *record ||
         !weir_box_get(box, record->len_bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return replay(s, record);
+    n_names = weir_box_get(box, sizeof *n_names);
+    if (!n_names || *n_names > UINT32_MAX ||
+        (*n_names != 0 && !(names = weir_box_get(box, *n_names * sizeof *names)))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return replay(s, record, names, (uint32_t)*n_names);
 }
 
 static CUresult get_time(struct weir_session *s, struct weir_box *box)
@@ -145,13 +152,11 @@ static CUresult get_time(struct weir_session *s, struct weir_box *box)
         return CUDA_ERROR_INVALID_VALUE;
     }
     event->at_ms = *at_ms;
-    return CUDA_SUCCESS;
+    return weir_event_times_forget_capture(s, event);
 }
 
 CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *session,
-                            CUresult (*replay)(struct weir_session *session,
-                                               const struct weir_record *record),
-                            const char **ret_why)
+                            weir_moved_replay_fn *replay, const char **ret_why)
 {
     const struct weir_box_head *head = &moved->head;
     struct weir_session *s = session;
@@ -169,6 +174,7 @@ CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *sessi
     *ret_why = "its memory";
     WEIR_TRY(weir_rebuild_memory_get(s, &moved->box, &head->memory));
     *ret_why = "its objects";
+    s->devices.book->capture_base = s->devices.book->capture_last = head->captures;
     for (uint32_t i = 0; i < head->n_records; i++) {
         WEIR_TRY(get_record(s, &moved->box, replay));
     }

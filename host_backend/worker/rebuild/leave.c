@@ -29,17 +29,15 @@ struct images {
     uint32_t n;
 };
 
-static void put_image(weir_handle handle, void *object, void *user)
+static void put_image(const struct weir_host_image *image, void *user)
 {
-    const struct weir_host_image *image = ((struct weir_host_module *)object)->image;
     struct images *images = user;
     uint32_t i = 0;
 
-    (void)handle;
     while (i < images->n && images->of[i] != image) {
         i++;
     }
-    if (!image || i < images->n) { /* a library's module has none of its own */
+    if (i < images->n) {
         return;
     }
     images->of[images->n++] = image;
@@ -48,10 +46,9 @@ static void put_image(weir_handle handle, void *object, void *user)
     (void)weir_box_put(images->box, image->data, image->bytes);
 }
 
-static void count(weir_handle handle, void *object, void *user)
+static void count(const struct weir_host_image *image, void *user)
 {
-    (void)handle;
-    (void)object;
+    (void)image;
     ++*(uint32_t *)user;
 }
 
@@ -60,15 +57,13 @@ static void put_images(struct weir_session *s, struct weir_box *box, uint32_t *r
     struct images images = {.box = box};
     uint32_t most = 1;
 
-    weir_host_objects_visit(s, WEIR_KIND_MODULE, count, &most);
-    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, count, &most);
+    weir_session_book_images(s, count, &most);
     images.of = calloc(most, sizeof *images.of);
     if (!images.of) {
         box->failed = true;
         return;
     }
-    weir_host_objects_visit(s, WEIR_KIND_MODULE, put_image, &images);
-    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, put_image, &images);
+    weir_session_book_images(s, put_image, &images);
     free(images.of);
     *ret_n = images.n;
 }
@@ -82,7 +77,13 @@ static void put_records(struct weir_session *s, struct weir_box *box, uint32_t *
         return;
     }
     for (uint32_t i = 0; i < *ret_n; i++) {
+        uint64_t n_names = records[i]->n_names;
+
         (void)weir_box_put(box, &records[i]->record, records[i]->record.len_bytes);
+        (void)weir_box_put(box, &n_names, sizeof n_names);
+        if (n_names != 0) {
+            (void)weir_box_put(box, records[i]->names, n_names * sizeof *records[i]->names);
+        }
     }
     free(records);
 }
@@ -97,7 +98,7 @@ static void put_time(weir_handle handle, void *object, void *user)
     const struct weir_host_event *event = object;
     struct times *times = user;
 
-    if (event->at_ms != 0) {
+    if (event->at_ms != 0 || (event->was_captured && !event->captured)) {
         (void)weir_box_put(times->box, &handle, sizeof handle);
         (void)weir_box_put(times->box, &event->at_ms, sizeof event->at_ms);
         times->n++;
@@ -111,6 +112,7 @@ static void fill_head(const struct weir_session *s, const struct weir_transport_
     head->sent = state->sent;
     head->received = state->received;
     head->devices_used = s->devices.used;
+    head->captures = s->devices.book->capture_last;
     head->segment_bytes = state->segment_bytes;
     head->window_base = weir_tenant_window_base(s->tenant);
     weir_session_carry(s, &head->about);

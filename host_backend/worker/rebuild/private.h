@@ -21,6 +21,7 @@ struct weir_box_head {
     uint32_t sent, received; /* of its channel */
     uint32_t devices_used, n_images, n_records, n_variables, n_times, unused;
     uint64_t segment_bytes, window_base;
+    uint64_t captures; /* the largest id of a capture that the program was told */
     struct weir_box_counts memory;
     struct weir_session_carried about;
 };

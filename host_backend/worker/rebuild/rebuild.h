@@ -53,6 +53,11 @@ bool weir_rebuild_leaves_for_test(struct weir_session *session);
 /* A session that has come from another worker. */
 struct weir_moved;
 
+/** @param names  the handles that the host chose when the record was handled first. */
+typedef CUresult weir_moved_replay_fn(struct weir_session *session,
+                                      const struct weir_record *record, const uint64_t *names,
+                                      uint32_t n_names);
+
 /** Open a session's box. @param box_fd  taken @return WEIR_OK, WEIR_ERR_VERSION, as
  * weir_box_receive() @thread any */
 enum weir_status weir_moved_open(int box_fd, struct weir_moved **ret_moved);
@@ -74,8 +79,6 @@ enum weir_status weir_moved_transport(struct weir_moved *moved,
  * @return CUDA_SUCCESS; else the session must end
  */
 CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *session,
-                            CUresult (*replay)(struct weir_session *session,
-                                               const struct weir_record *record),
-                            const char **ret_why);
+                            weir_moved_replay_fn *replay, const char **ret_why);
 
 #endif

@@ -1,6 +1,7 @@
 #include "host_backend/worker/session/capture.h"
 
 #include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/session.h"
@@ -8,15 +9,21 @@
 CUresult weir_capture_read(const struct weir_session *session,
                            const struct weir_host_stream *stream, struct weir_capture *ret_capture)
 {
+    struct weir_session_book *book = session->devices.book;
     const struct weir_driver *d = session->driver;
     struct weir_capture *c = ret_capture;
 
     *c = (struct weir_capture){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    return weir_driver_has(d, cuStreamGetCaptureInfo_v3)
-               ? d->cuStreamGetCaptureInfo_v3(stream->o.native, &c->status, &c->id, &c->graph,
-                                              &c->nodes, &c->edges, &c->n)
-               : d->cuStreamGetCaptureInfo_v2(stream->o.native, &c->status, &c->id, &c->graph,
-                                              &c->nodes, &c->n);
+    WEIR_TRY(weir_driver_has(d, cuStreamGetCaptureInfo_v3)
+                 ? d->cuStreamGetCaptureInfo_v3(stream->o.native, &c->status, &c->id, &c->graph,
+                                                &c->nodes, &c->edges, &c->n)
+                 : d->cuStreamGetCaptureInfo_v2(stream->o.native, &c->status, &c->id, &c->graph,
+                                                &c->nodes, &c->n));
+    if (book && c->id != 0) { /* another driver may have used the number */
+        c->id += book->capture_base;
+        book->capture_last = book->capture_last > c->id ? book->capture_last : c->id;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_capture_graph(const struct weir_session *session,

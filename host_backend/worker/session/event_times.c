@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/book.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/platform.h"
 
 #define NS_PER_MS 1e6
@@ -43,7 +44,7 @@ struct visit {
 
 static bool has_times(const struct weir_host_event *event)
 {
-    return (event->flags & CU_EVENT_DISABLE_TIMING) == 0 && !event->shared;
+    return (event->flags & CU_EVENT_DISABLE_TIMING) == 0 && !event->shared && !event->captured;
 }
 
 static void note(weir_handle handle, void *object, void *user)
@@ -109,6 +110,28 @@ CUresult weir_event_times_between(struct weir_session *session, const struct wei
     WEIR_TRY(find_time(session, end, &end_ms));
     *ret_ms = (float)(end_ms - start_ms);
     return CUDA_SUCCESS;
+}
+
+void weir_event_times_recorded(struct weir_host_event *event, bool captured)
+{
+    event->captured = captured;
+    event->was_captured |= captured;
+}
+
+CUresult weir_event_times_forget_capture(struct weir_session *session,
+                                         struct weir_host_event *event)
+{
+    CUevent fresh, old = event->o.native;
+
+    if (!event->captured || event->shared || event->o.hold) { /* a graph may name the driver's */
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(weir_session_enter(session, event->o.device));
+    WEIR_TRY(session->driver->cuEventCreate(&fresh, event->flags & CU_EVENT_DISABLE_TIMING));
+    weir_host_object_hide(session, &event->o);
+    weir_event_times_recorded(event, false);
+    (void)session->driver->cuEventDestroy_v2(old);
+    return weir_host_object_bind(session, &event->o, fresh);
 }
 
 void weir_event_times_end(struct weir_session *session)

@@ -1,6 +1,7 @@
 #include "host_backend/worker/session/graph_holds.h"
 
 #include "host_backend/worker/device/order.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/session.h"
@@ -75,6 +76,7 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
     if (!hold) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    weir_session_book_needs(session, object);
     if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
         return CUDA_SUCCESS;
     }
@@ -106,6 +108,7 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
     if (!hold) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    weir_session_book_needs(session, object);
     for (uint32_t i = 0; i < exec->n_held; i++) {
         if (exec->held[i] == hold->native) {
             return CUDA_SUCCESS;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/code/images.h"
+#include "host_backend/worker/code/variables.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/prints.h"
@@ -131,12 +132,18 @@ CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kin
                                      struct weir_object **ret_object)
 {
     struct weir_object *o = make(session, kind, bytes, native, ctx);
+    struct weir_id_table *table = session->handles->tables[kind];
 
     if (!o) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return enter(session, o, weir_id_table_add(session->handles->tables[kind], o, &o->handle),
-                 ret_object);
+    o->handle = weir_session_book_next_name(session);
+    WEIR_TRY(enter(session, o,
+                   o->handle != 0 ? weir_id_table_put_own(table, o->handle, o)
+                                  : weir_id_table_add(table, o, &o->handle),
+                   ret_object));
+    weir_session_book_named(session, o->handle);
+    return CUDA_SUCCESS;
 }
 
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
@@ -182,35 +189,13 @@ void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
                              void (*visit)(weir_handle handle, void *object, void *user),
                              void *user)
 {
-    weir_id_table_visit(session->handles->tables[kind], visit, user);
-}
-
-struct name_search {
-    const char *name;
-    uint64_t found;
-};
-
-static void look_at_name(weir_handle handle, void *object, void *user)
-{
-    const struct weir_host_function *function = object;
-    struct name_search *search = user;
-
-    if (function->name && strcmp(function->name, search->name) == 0) {
-        search->found = handle;
+    if (kind != WEIR_KIND_NONE) {
+        weir_id_table_visit(session->handles->tables[kind], visit, user);
+        return;
     }
-}
-
-uint64_t weir_host_function_named(struct weir_session *session, const char *name, uint64_t guess)
-{
-    const struct weir_host_function *guessed =
-        guess != 0 ? weir_host_object_get(session, WEIR_KIND_FUNCTION, guess) : NULL;
-    struct name_search search = {.name = name};
-
-    if (guessed && guessed->name && strcmp(guessed->name, name) == 0) {
-        return guess;
+    for (struct weir_object *o = session->handles->kept; o; o = o->next_kept) {
+        visit(o->handle, o, user);
     }
-    weir_host_objects_visit(session, WEIR_KIND_FUNCTION, look_at_name, &search);
-    return search.found;
 }
 
 struct dependents {
@@ -265,6 +250,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
         struct weir_host_module *m = (struct weir_host_module *)o;
 
         weir_image_put(&session->tenant->images, m->image);
+        weir_variables_destroy(m->variables);
         free(m->options);
     }
     if (o->charged_bytes != 0) {
@@ -272,7 +258,6 @@ static void finish(struct weir_session *session, struct weir_object *o)
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
     weir_graph_holds_drop(session, o);
-    weir_session_book_forget(o);
     free(o);
 }
 
@@ -318,6 +303,9 @@ static void take_out(struct weir_session *session, struct weir_object *object)
     forget_dependents(session, object);
     (void)weir_id_table_remove(session->handles->tables[object->kind], object->handle);
     weir_native_remove(&session->handles->natives, object);
+    if (session->devices.book) {
+        weir_session_book_forget(session, object);
+    }
     release_parts(session, object);
     if (session->op.first == object) {
         session->op.first = NULL;

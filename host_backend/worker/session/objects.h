@@ -43,9 +43,6 @@ void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, ui
 struct weir_object *weir_host_object_find(const struct weir_session *session, enum weir_kind kind,
                                           const void *native);
 
-/** Find the handle of a function by its name; 0: none. @param guess a handle that it may have */
-uint64_t weir_host_function_named(struct weir_session *session, const char *name, uint64_t guess);
-
 /** Give an object a driver's handle, which was made on the session's current device.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY */
 CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,
@@ -53,7 +50,8 @@ CUresult weir_host_object_bind(struct weir_session *session, struct weir_object 
 /** From now on the object is not found by its driver's handle. */
 void weir_host_object_hide(struct weir_session *session, const struct weir_object *object);
 
-/** Visit all objects of a kind; visit() may forget any. */
+/** Visit all objects of a kind; visit() may forget any. WEIR_KIND_NONE: those that the guest has
+ * destroyed and only graphs still name; none may be forgotten. */
 void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
                              void (*visit)(weir_handle handle, void *object, void *user),
                              void *user);

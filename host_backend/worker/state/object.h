@@ -5,7 +5,7 @@
 #include "base/id_table.h"
 #include <stdbool.h>
 
-struct weir_kept_record;
+struct weir_book_page;
 struct weir_graph_hold;
 struct weir_host_ctx;
 
@@ -21,9 +21,9 @@ struct weir_object {
     uint16_t depth;            /* of a graph, executable or not: levels of graphs within it */
     uint32_t within;           /* of a graph or node: nodes of graphs within it (graph_nesting.h) */
     uint64_t charged_bytes;    /* bytes charged to the tenant's quota */
-    struct weir_graph_hold *hold;     /* next object that only graphs still name */
-    struct weir_object *next_kept;    /* list of objects that only graphs still name */
-    struct weir_kept_record *records; /* those that made and changed it (session/book.h) */
+    struct weir_graph_hold *hold;  /* next object that only graphs still name */
+    struct weir_object *next_kept; /* list of objects that only graphs still name */
+    struct weir_book_page *page;   /* how it was made and changed (session/book.h); or NULL */
 };
 
 #endif

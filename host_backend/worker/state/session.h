@@ -54,6 +54,12 @@ enum weir_lack {
     WEIR_LACK_DEVICE,  /* the device has no memory left */
 };
 
+/* Memory that an operation names, and that was found to be the session's. */
+struct weir_named_range {
+    uint64_t address, bytes;
+    bool writes;
+};
+
 /* The current operation. */
 struct weir_operation {
     uint16_t code; /* enum weir_op */
@@ -68,8 +74,11 @@ struct weir_operation {
     size_t reply_bulk_bytes;
     struct weir_object *first; /* the first object that the operation has named */
     struct weir_object *last;
-    uint32_t device; /* the device in the record's header; it may have no context */
-    int fd;          /* descriptor that came with the record, once received; else -1 */
+    uint32_t device;   /* the device in the record's header; it may have no context */
+    int fd;            /* descriptor that came with the record, once received; else -1 */
+    bool notes_ranges; /* the book keeps what memory the operation names (session/book.h) */
+    uint32_t n_ranges;
+    struct weir_named_range *ranges; /* of the arena */
     enum weir_lack lack;
     uint64_t asked_bytes;    /* device memory that the operation last charged */
     uint32_t tries;          /* tries to get memory of the device */

@@ -10,6 +10,7 @@
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
+#include <string.h>
 
 /* ---------------------------------------------------------------- twin? */
 
@@ -76,6 +77,35 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
 }
 
 /* ---------------------------------------------------------------- faults */
+
+struct name_search {
+    const char *name;
+    uint64_t found;
+};
+
+static void look_at_name(weir_handle handle, void *object, void *user)
+{
+    const struct weir_host_function *function = object;
+    struct name_search *search = user;
+
+    if (function->name && strcmp(function->name, search->name) == 0) {
+        search->found = handle;
+    }
+}
+
+/* Find the handle of a function by its name; 0: none. @param guess a handle that it may have */
+static uint64_t function_named(struct weir_session *session, const char *name, uint64_t guess)
+{
+    const struct weir_host_function *guessed =
+        guess != 0 ? weir_host_object_get(session, WEIR_KIND_FUNCTION, guess) : NULL;
+    struct name_search search = {.name = name};
+
+    if (guessed && guessed->name && strcmp(guessed->name, name) == 0) {
+        return guess;
+    }
+    weir_host_objects_visit(session, WEIR_KIND_FUNCTION, look_at_name, &search);
+    return search.found;
+}
 
 /* Note a kernel or graph in case it faults, unless it is captured. @return whether it was noted */
 static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
@@ -173,7 +203,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
         twin = choose_form(s, stream, what, &work, &choice);
     }
     if (__builtin_expect(s->op.profile != 0, 0)) {
-        span = weir_profile_arrives(s, stream, &what->work, weir_host_function_named);
+        span = weir_profile_arrives(s, stream, &what->work, function_named);
     } else if (__builtin_expect(s->devices.profile != NULL, 0)) {
         weir_profile_rests(s);
     }
