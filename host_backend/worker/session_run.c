@@ -340,13 +340,12 @@ CUresult weir_session_replay(struct weir_session *session, const struct weir_rec
         !weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    book->names = names;
-    book->n_names = n_names;
+    book->names = (struct weir_book_names){names, n_names};
     result = execute(session, record, false, &in, &out);
-    if (result == CUDA_SUCCESS && book->n_names != 0) { /* this driver shows fewer objects */
+    if (result == CUDA_SUCCESS && book->names.n != 0) { /* this driver shows fewer objects */
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    book->n_names = 0;
+    book->names.n = 0;
     return weir_ops[record->op].book == WEIR_OP_ENDS ? CUDA_SUCCESS : result;
 }
 

@@ -2,8 +2,7 @@
  * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
  *
  *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
- *     e2e_cupti graph      the same of graphs, where the host has a libcupti
- *     e2e_cupti whole      .. where it has none
+ *     e2e_cupti graph      the same of graphs, where the host has a libcupti; whole: where not
  *     e2e_cupti nvtx       markers, as NVTX's headers make them
  *     e2e_cupti ranges     markers and a kernel, without CUPTI
  *     e2e_cupti many N     N launches: all are recorded; dropped without buffers

@@ -476,7 +476,7 @@ uint64_t weir_session_book_next_name(struct weir_session *session)
 {
     struct weir_session_book *book = session->devices.book;
 
-    return book && book->n_names != 0 ? book->n_names--, *book->names++ : 0;
+    return book && book->names.n != 0 ? book->names.n--, *book->names.of++ : 0;
 }
 
 void weir_session_book_named(struct weir_session *session, uint64_t handle)

@@ -48,6 +48,11 @@ struct weir_kept_record {
     struct weir_record record;              /* its body follows */
 };
 
+struct weir_book_names {
+    const uint64_t *of;
+    uint32_t n;
+};
+
 /* A session's part. Sessions have one in workers that serve one program: only those move. */
 struct weir_session_book {
     struct weir_book_page *pages;
@@ -57,8 +62,8 @@ struct weir_session_book {
     struct weir_kept_record *current;   /* the record that is handled; NULL: it is not kept */
     struct weir_book_page **named;      /* pages of objects that the current record names */
     uint64_t *given;                    /* handles that the host has chosen for its reply */
-    const uint64_t *names;              /* handles that the host is to choose */
-    uint32_t n_slots, n_keyed, n_named, named_room, n_given, given_room, n_names, n_past;
+    struct weir_book_names names;       /* handles that the host is to choose */
+    uint32_t n_slots, n_keyed, n_named, named_room, n_given, given_room, n_past;
     uint64_t n_records; /* how many have been kept so far */
     uint64_t n_looks;   /* searches through pages */
     /* Captures' ids, which programs compare: the largest one that was told, and what is added to

@@ -77,6 +77,15 @@ static CUresult fake_event_query(CUevent event)
     return fake_stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
+/* No event was recorded. A session that rests for a moment asks. */
+static CUresult fake_event_elapsed(float *ret_ms, CUevent start, CUevent end)
+{
+    (void)ret_ms;
+    (void)start;
+    (void)end;
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
 static CUresult fake_wait_event(CUstream stream, CUevent event, unsigned flags)
 {
     (void)flags;
@@ -463,6 +472,7 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuEventCreate = fake_event_create;
     d->cuEventRecord = fake_event_record;
     d->cuEventQuery = fake_event_query;
+    d->cuEventElapsedTime_v2 = fake_event_elapsed;
     d->cuEventDestroy_v2 = fake_event_destroy;
     d->cuStreamWaitEvent = fake_wait_event;
     d->cuStreamCreate = fake_stream_create;
