@@ -114,7 +114,7 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
         CUresult result = elapsed(s, start, end, &out->milliseconds);
 
         if (result == CUDA_ERROR_INVALID_HANDLE) {
-            return weir_event_times_between(s, start, end, &out->milliseconds);
+            result = weir_event_times_between(s, start, end, &out->milliseconds);
         }
         if (result != CUDA_ERROR_NOT_READY || weir_clock_now_ns() >= end_ns) {
             return result;

@@ -1,6 +1,7 @@
 /* A session's book, and the box in which a session travels. */
 #include "host_backend/worker/rebuild/box.h"
 #include "host_backend/worker/session/book.h"
+#include "host_backend/worker/session/objects.h"
 #include "session_fixture.h"
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,6 +41,14 @@ static void make_event(uint32_t index)
                                          .c = name(WEIR_KIND_CONTEXT, 1)};
 
     assert_int_equal(send_op(WEIR_OP_event_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
+}
+
+static CUevent native_of(uint32_t index)
+{
+    const struct weir_host_event *event =
+        weir_host_object_get(f.session, WEIR_KIND_EVENT, name(WEIR_KIND_EVENT, index));
+
+    return event ? event->o.native : NULL;
 }
 
 static void records_live_as_long_as_their_objects(void **state)
@@ -155,12 +164,47 @@ static void what_is_no_box_is_refused(void **state)
     }
 }
 
+static int n_late; /* how often the event of number 2 is not done yet */
+
+static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
+{
+    uint64_t first = (uintptr_t)native_of(1), second = (uintptr_t)native_of(2);
+
+    if ((uintptr_t)start == first || (uintptr_t)end == first) {
+        return CUDA_ERROR_INVALID_HANDLE; /* another driver has recorded it */
+    }
+    *ret_ms = -1; /* 1 ms ago */
+    return (uintptr_t)end == second && n_late-- > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+/* The program has seen that the second event is done; the driver is a moment behind. */
+static void time_since_an_event_of_another_driver(void **state)
+{
+    struct weir_op_event_elapsed_in in = {.start = name(WEIR_KIND_EVENT, 1),
+                                          .end = name(WEIR_KIND_EVENT, 2)};
+    struct weir_host_event *first;
+
+    (void)state;
+    f.worker.platform.driver.cuEventElapsedTime_v2 = elapsed;
+    make_context();
+    make_event(1);
+    make_event(2);
+    assert_string_equal(kept(), "cee");
+    first = weir_host_object_get(f.session, WEIR_KIND_EVENT, in.start);
+    first->at_ms = (double)weir_clock_now_ns() / 1e6 - 101;
+    n_late = 3;
+    assert_int_equal(call(WEIR_OP_event_elapsed, &in, NULL), CUDA_SUCCESS);
+    assert_true(n_late < 0); /* it was asked until it knew */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(records_live_as_long_as_their_objects, set_up_book,
                                         tear_down),
         cmocka_unit_test_setup_teardown(of_what_is_set_the_last_is_kept, set_up_book, tear_down),
+        cmocka_unit_test_setup_teardown(time_since_an_event_of_another_driver, set_up_book,
+                                        tear_down),
         cmocka_unit_test(box_carries_bytes_and_descriptors),
         cmocka_unit_test(what_is_no_box_is_refused),
     };
