@@ -74,6 +74,8 @@ class EachRecord(lib.Case):
 class NeighboursFault(UnderMps):
     """Six programs at rest, three with graphs, one that stays, one at work; then a ninth has a fault."""
 
+    REAL = True
+
     def rebuilt(self, host, guest):
         return next(s for s in host.status()["session"] if s["pid"] == guest.pid)["rebuild"]
 
