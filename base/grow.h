@@ -28,7 +28,7 @@ static inline bool weir_grow_to(void *array, size_t room, size_t element_bytes)
 /**
  * Make sure that an array has room for one more element.
  *
- * @param array    variable that points to the elements; NULL while room is 0.
+ * @param array    variable that points to the elements. It must be NULL if room is 0.
  * @param n, room  number of elements, and variable with the number for which there is room.
  * @return false: no memory; nothing has changed
  */
@@ -39,7 +39,7 @@ static inline bool weir_grow_to(void *array, size_t room, size_t element_bytes)
 /**
  * The same for an array without a variable for its room: it always has room for a power of two.
  *
- * @param array  variable that points to the elements; NULL while there are none.
+ * @param array  variable that points to the elements. It must be NULL if n is 0.
  * @param n      number of elements.
  * @return false: no memory; nothing has changed
  */

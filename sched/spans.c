@@ -1,10 +1,10 @@
 /*
  * Kernels of a collective operation wait for each other on their devices, and hold SMs meanwhile.
  * If kernels of one job are on one device and those of another job on a second, each may wait for
- * SMs that the other holds, without end. Nobody knows which kernels wait. So all compute counts of
- * a tenant that has queues on several devices whose kernels may wait for each other. Programs that
- * share no memory cannot wait for each other, so a tenant that only has such is no concern of this
- * rule.
+ * SMs that the other holds, without end. The scheduler cannot tell which kernels wait. So this rule
+ * is about all compute of each tenant that has queues on several devices whose kernels may wait for
+ * each other. Kernels of programs that share no memory cannot: tenants that run only such programs
+ * are left alone.
  *
  * Tenants of several such devices that share one with each other take turns: of two that share one,
  * only one has compute on devices. A turn is for all of a tenant's devices. It ends in two steps.

@@ -49,7 +49,7 @@ struct weir_sched_spans {
     void *user;
     struct weir_sched_span_tenant *tenants; /* the owner's, n_tenants of them */
     uint32_t n_tenants, n_devices;
-    uint32_t first;   /* number + 1 of the first tenant that takes turns; 0: nobody does */
+    uint32_t first;   /* tenants that take turns are a list: number + 1 of its first; 0: none */
     bool stale;       /* who takes turns must be found out again */
     uint64_t news;    /* sum of weir_sched_span_news() when the rule looked last */
     uint64_t next_ns; /* when it wants to look again; UINT64_MAX: when something happens */

@@ -499,6 +499,11 @@ def start_guest(host, program, *args, tenant="alice", arrangement=SHM, env=None)
     return Process(argv, env=full_env, name=os.path.basename(path))
 
 
+def worker_ends(host, tenant):
+    """How often the host's log says that a worker of the tenant, or a shared one, is gone."""
+    return len(re.findall(rf"supervisor: worker (?:died|of a program (?:died|ended) .*tenant={tenant}\b)", host.process.err))
+
+
 class Case(unittest.TestCase):
     """A test case with an alarm, and things that clean themselves up."""
 
@@ -561,15 +566,11 @@ class Case(unittest.TestCase):
 
     def faulted(self, host, kind="address", program="e2e_fault", tenant="alice", **kwargs):
         """A program whose kernel faults, to its end: it asks once more when its worker is gone."""
-        def ends():
-            return len(re.findall(rf"supervisor: worker (?:died|of a program (?:died|ended) .*tenant={tenant}\b)",
-                                  host.process.err))
-
-        before = ends()
+        before = worker_ends(host, tenant)
         guest = self.guest(host, program, kind, tenant=tenant, **kwargs)
         guest.wait_line("^ready$")
         try:
-            until(lambda: ends() > before, 10, "the host's log says that the worker is gone")
+            until(lambda: worker_ends(host, tenant) > before, 10, "the host's log says that the worker is gone")
         except Stuck as error:
             raise Stuck(f"{error}\n{host.process.tail()}") from None
         guest.close_stdin()

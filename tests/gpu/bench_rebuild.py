@@ -14,10 +14,7 @@ import argparse
 import contextlib
 import json
 import os
-import re
-import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
@@ -32,45 +29,21 @@ class Program:
     def __init__(self, options, host, case, tenant):
         argv, env = lib.guest_argv(host, lib.SHM if host else lib.NATIVE, tenant, options.python, ["-u", os.path.join(HERE, "rest.py"), case])
         env.update({name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ})
-        self.case, self.tenant, self.quiet_s, self.lost = case, tenant, options.quiet_s, None
-        self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.errors = b""
-        self.reader = threading.Thread(target=self.read_errors, daemon=True)
-        self.reader.start()
+        self.case, self.tenant, self.quiet_s, self.ms, self.lost = case, tenant, options.quiet_s, 0, None
+        self.process = lib.Process(argv, env=env, name=case)
 
-    def read_errors(self):
-        for line in self.process.stderr:
-            self.errors = (self.errors + line)[-600:]
-
-    def row(self):
-        """The next; None: it has ended, and `lost` says how."""
-        timer = threading.Timer(self.quiet_s, self.process.kill)
-        timer.start()
-        for line in self.process.stdout:
-            if line.startswith(b"{"):
-                timer.cancel()
-                return json.loads(line)
-        late = not timer.is_alive()
-        timer.cancel()
-        self.process.wait()
-        self.reader.join(1)
-        self.lost = f"silent for {self.quiet_s:g} s" if late else f"ended with {self.process.returncode}: {self.errors.decode(errors='replace')[-200:]!r}"
-        return None
-
-    def round(self):
+    def row(self, name):
+        """None: it has not come, and `lost` says why."""
         try:
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        return self.row()
+            return json.loads(self.process.wait_line(rf'^\{{"row": "{name}"', self.quiet_s).string)
+        except lib.Stuck:
+            self.lost = (f"silent for {self.quiet_s:g} s" if self.process.alive() else
+                         f"ended with {self.process.popen.returncode}: {self.process.err[-200:]!r}")
+            return None
 
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # a line that it has not read
-            self.process.stdin.close()
-        self.process.stdout.close()
+    def begin(self):
+        with contextlib.suppress(BrokenPipeError):  # row() says that it has ended
+            self.process.say("")
 
 
 class Rebuild:
@@ -80,8 +53,11 @@ class Rebuild:
     def native(self):
         for case in self.options.cases:
             program = Program(self.options, None, case, None)
-            rows = [program.row()] + [program.round() for _ in range(self.options.faults + 1)]
-            program.end()
+            rows = [program.row("ready")]
+            for number in range(self.options.faults + 1):
+                program.begin()
+                rows.append(program.row(f"round {number}"))
+            program.process.kill()
             if None in rows:
                 print(f"{case} does not run natively, and is left out: {program.lost}", flush=True)
             else:
@@ -89,14 +65,11 @@ class Rebuild:
 
     def fault(self, host, tenant):
         """A program with an illegal address comes, and ends. @return seconds until its worker is gone"""
-        def ends():
-            return len(re.findall(rf"supervisor: worker (?:died|of a program (?:died|ended) .*tenant={tenant}\b)", host.process.err))
-
-        before = ends()
+        before = lib.worker_ends(host, tenant)
         guest = lib.start_guest(host, "e2e_fault", "address", tenant=tenant)
         guest.wait_line("^ready$", self.options.quiet_s)
         begin = time.monotonic()
-        lib.until(lambda: ends() > before, self.options.quiet_s, "the host's log says that the worker is gone")
+        lib.until(lambda: lib.worker_ends(host, tenant) > before, self.options.quiet_s, "the host's log says that the worker is gone")
         guest.close_stdin()
         guest.wait(self.options.quiet_s)
         return time.monotonic() - begin
@@ -113,7 +86,7 @@ class Rebuild:
             for case, name in names:
                 programs.append(Program(self.options, host, case, name))
             for program in programs:
-                program.row()
+                program.row("ready")
             self.rounds(host, programs, 0, {})
             for number in range(1, self.options.faults + 1):
                 time.sleep(REST_S)
@@ -123,7 +96,7 @@ class Rebuild:
                 self.rounds(host, [p for p in programs if not p.lost], number, said)
         finally:
             for program in programs:
-                program.end()
+                program.process.kill()
             if not self.good:
                 print(host.process.tail())
             host.stop()
@@ -134,15 +107,11 @@ class Rebuild:
         """A round of each, all at once."""
         if number == 0:
             print("| case | tenant | rebuild | the round before, ms | after, ms | result | moved |\n|---|---|---|---|---|---|---|")
-        rows = {}
-        threads = [threading.Thread(target=lambda p=p: rows.update({p: p.round()})) for p in programs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
         for program in programs:
-            row, pid = rows[program], program.process.pid
-            before, program.ms = getattr(program, "ms", 0), row["ms"] if row else 0
+            program.begin()
+        for program in programs:
+            row, pid = program.row(f"round {number}"), program.process.pid
+            before, program.ms = program.ms, row["ms"] if row else 0
             equal = row and row["sum"] == self.due[program.case][number]
             if number:
                 rebuild = said.get(pid, "no session")

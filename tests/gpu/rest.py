@@ -2,7 +2,7 @@
 
     rest.py CASE
 
-Says {"row": "ready"} as a line of JSON, then for each line of its input {"row": "round", "ms": M, "sum": S}. The results of
+Says {"row": "ready"} as a line of JSON, then for each line of its input {"row": "round N", "ms": M, "sum": S}. The results of
 a round depend on all rounds before. Without CUDA it uses the CPU, to try it.
 """
 import hashlib
@@ -125,10 +125,10 @@ def main():
         go = lambda: torch.sum(work())
     go()
     say("ready")
-    for _ in sys.stdin:
+    for number, _ in enumerate(sys.stdin):
         begin = time.perf_counter()
         result = go()
-        say("round", ms=(time.perf_counter() - begin) * 1e3, sum=result)
+        say(f"round {number}", ms=(time.perf_counter() - begin) * 1e3, sum=result)
 
 
 if __name__ == "__main__":

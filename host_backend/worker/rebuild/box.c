@@ -41,7 +41,7 @@ size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes)
 static uint32_t *place_of(const struct weir_box *box, uint32_t kind, uint64_t number)
 {
     const uint64_t name[] = {kind, number};
-    uint32_t at = (uint32_t)weir_hash64_of(name, sizeof name) & (box->n_places - 1);
+    uint32_t at = weir_hash_slot(weir_hash64_of(name, sizeof name), box->n_places);
 
     while (box->places[at] != 0 && (box->files[box->places[at] - 1].kind != kind ||
                                     box->files[box->places[at] - 1].number != number)) {

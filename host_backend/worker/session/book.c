@@ -624,7 +624,7 @@ const char *weir_session_book_why(struct weir_session *session)
         why = look_at_page(session, page);
     }
     if (!why) {
-        weir_host_objects_visit(session, WEIR_KIND_NONE, look_at_kept, &why);
+        weir_host_objects_visit_kept(session, look_at_kept, &why);
         weir_host_objects_visit(session, WEIR_KIND_MODULE, look_at_code, &why);
         weir_host_objects_visit(session, WEIR_KIND_LIBRARY, look_at_code, &why);
     }

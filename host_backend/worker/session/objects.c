@@ -189,10 +189,13 @@ void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
                              void (*visit)(weir_handle handle, void *object, void *user),
                              void *user)
 {
-    if (kind != WEIR_KIND_NONE) {
-        weir_id_table_visit(session->handles->tables[kind], visit, user);
-        return;
-    }
+    weir_id_table_visit(session->handles->tables[kind], visit, user);
+}
+
+void weir_host_objects_visit_kept(struct weir_session *session,
+                                  void (*visit)(weir_handle handle, void *object, void *user),
+                                  void *user)
+{
     for (struct weir_object *o = session->handles->kept; o; o = o->next_kept) {
         visit(o->handle, o, user);
     }

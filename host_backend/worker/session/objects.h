@@ -50,11 +50,14 @@ CUresult weir_host_object_bind(struct weir_session *session, struct weir_object 
 /** From now on the object is not found by its driver's handle. */
 void weir_host_object_hide(struct weir_session *session, const struct weir_object *object);
 
-/** Visit all objects of a kind; visit() may forget any. WEIR_KIND_NONE: those that the guest has
- * destroyed and only graphs still name; none may be forgotten. */
+/** Visit all objects of a kind; visit() may forget any. */
 void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
                              void (*visit)(weir_handle handle, void *object, void *user),
                              void *user);
+/** Visit the objects that the guest has destroyed and that graphs still use. */
+void weir_host_objects_visit_kept(struct weir_session *session,
+                                  void (*visit)(weir_handle handle, void *object, void *user),
+                                  void *user);
 
 /** Forget an object and the objects that depend on it, and free them; the driver's objects stay. */
 void weir_host_object_forget(struct weir_session *session, struct weir_object *object);
