@@ -433,6 +433,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     WEIR_FAIL_IF(!phGraph && !(origin && begun.into), CUDA_ERROR_INVALID_VALUE);
     if (origin && begun.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
         !pthread_equal(begun.thread, pthread_self())) {
+        weir_graph_capture_abandon(stream); /* as the driver does */
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
     CUresult result = end(stream, &begun, &graph);

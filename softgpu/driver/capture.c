@@ -236,6 +236,17 @@ static void check_joined(void *object, void *user)
     }
 }
 
+/* The capture is over, and nobody gets its graph. */
+static void give_up(struct weir_soft_capture *capture)
+{
+    struct weir_soft_graph *graph = capture->graph;
+    bool own = capture->own_graph;
+    capture_end(capture);
+    if (own) {
+        weir_soft_object_retire(graph);
+    }
+}
+
 CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
 {
     WEIR_SOFT_LOCKED();
@@ -246,6 +257,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     WEIR_FAIL_IF(!capture, CUDA_ERROR_ILLEGAL_STATE);
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
         !pthread_equal(capture->thread, pthread_self())) {
+        give_up(capture);
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
     if (capture->origin != stream) {
@@ -283,8 +295,13 @@ CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
     struct weir_soft_node *node;
-    CUresult result = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
-                                          &stream->capture_nodes, &node);
+    CUresult result = weir_soft_node_allows(op);
+    if (result != CUDA_SUCCESS) {
+        weir_soft_op_put(op);
+        return result;
+    }
+    result = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
+                                 &stream->capture_nodes, &node);
     if (result == CUDA_SUCCESS) {
         node->captured = true;
         stream->capture_nodes.n = 0;

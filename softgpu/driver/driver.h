@@ -392,6 +392,10 @@ struct weir_soft_op {
 
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx);
 void weir_soft_op_put(struct weir_soft_op *op);
+/** May a node of a graph be this? Refuses a copy or fill that names memory of the host which was
+ * mapped by cuMemMap. NVIDIA's driver (580) takes the node for one of the CPU's, and dies in its
+ * launch, or fills nothing once other memory is mapped there. */
+CUresult weir_soft_node_allows(const struct weir_soft_op *op);
 /** Do it; called by a worker with no lock held. */
 CUresult weir_soft_op_run(const struct weir_soft_op *op);
 /** Check memory operations and copy them into an operation. */

@@ -42,6 +42,18 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
     return CUDA_SUCCESS;
 }
 
+/* Give an operation back that a node may not have. */
+static CUresult allowed(CUresult made, struct weir_soft_op **op)
+{
+    WEIR_TRY(made);
+    CUresult result = weir_soft_node_allows(*op);
+    if (result != CUDA_SUCCESS) {
+        weir_soft_op_put(*op);
+        *op = NULL;
+    }
+    return result;
+}
+
 CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
                              struct weir_soft_op **ret_op)
 {
@@ -49,7 +61,7 @@ CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
     bool host_src, host_dst;
     WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
-    return weir_soft_copy_resolve(params, ctx, ret_op, &host_src, &host_dst);
+    return allowed(weir_soft_copy_resolve(params, ctx, ret_op, &host_src, &host_dst), ret_op);
 }
 
 CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx_handle,
@@ -58,7 +70,7 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
     struct weir_soft_ctx *ctx;
     WEIR_FAIL_IF(!params, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
-    return weir_soft_set_make(params, ctx, ret_op);
+    return allowed(weir_soft_set_make(params, ctx, ret_op), ret_op);
 }
 
 CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_soft_op **ret_op)

@@ -61,6 +61,22 @@ static void op_finish(struct weir_soft_op *op)
     free(op);
 }
 
+static bool of_host(uint64_t address)
+{
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+
+    return alloc && alloc->chunk && !alloc->chunk->device;
+}
+
+CUresult weir_soft_node_allows(const struct weir_soft_op *op)
+{
+    bool refused = op->kind == WEIR_SOFT_OP_COPY
+                       ? of_host(op->copy.box.src) || of_host(op->copy.box.dst)
+                       : op->kind == WEIR_SOFT_OP_SET && of_host(op->set.dst);
+
+    return refused ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 void weir_soft_op_put(struct weir_soft_op *op)
 {
     if (op && --op->refs == 0) {

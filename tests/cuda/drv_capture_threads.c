@@ -690,8 +690,8 @@ static void wrong_ends(void)
     pthread_join(thread, &result);
     check_code((int)(intptr_t)result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
                "an end by another thread");
-    check_code(cu.StreamEndCapture(captured, &graph), CUDA_SUCCESS, "leaves the capture");
-    DRV(cu.GraphDestroy(graph));
+    check_code(cu.StreamEndCapture(captured, &graph), CUDA_ERROR_ILLEGAL_STATE,
+               "is the capture's end, too");
 
     DRV(cu.StreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
     DRV(launch(captured));

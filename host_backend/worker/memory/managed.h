@@ -100,6 +100,29 @@ static inline void weir_managed_launches(struct weir_session *session, const voi
     }
 }
 
+/* Addresses that a copy or a fill names; they may be of any memory. bytes 0: none. */
+struct weir_managed_part {
+    CUdeviceptr address;
+    uint64_t bytes;
+};
+
+/**
+ * A node of a graph is about to be made, or to be changed, that copies or fills these parts: their
+ * pieces come to the device, since the driver takes a node that names memory of the host for one of
+ * the CPU's, for good (docs/design/managed.md).
+ * @return CUDA_SUCCESS; CUDA_ERROR_NOT_SUPPORTED: a piece stays on the host, for want of room or
+ *         because work is under way that does not end
+ */
+CUresult weir_managed_in_node_slow(struct weir_session *session,
+                                   const struct weir_managed_part *parts, uint32_t n);
+static inline CUresult weir_managed_in_node(struct weir_session *session,
+                                            const struct weir_managed_part *parts, uint32_t n)
+{
+    return __builtin_expect(session->devices.managed != NULL, 0)
+               ? weir_managed_in_node_slow(session, parts, n)
+               : CUDA_SUCCESS;
+}
+
 /**
  * The program wants the pieces to lie there of which the range has at least half. Those that are to
  * lie on the host leave the device now, if no work is under way and the host has room, or else as

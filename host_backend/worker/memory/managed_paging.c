@@ -174,7 +174,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
 {
     return p->now.on_host && p->used == m->paging.launches &&
-           (p->place == WEIR_MANAGED_ON_DEVICE ||
+           (m->paging.in_node || p->place == WEIR_MANAGED_ON_DEVICE ||
             (p->before != 0 && p->place != WEIR_MANAGED_ON_HOST));
 }
 
@@ -211,6 +211,9 @@ static bool may_leave(const struct weir_managed *m, const struct weir_piece *p,
 {
     if (p->now.on_host || !wanted) {
         return !p->now.on_host;
+    }
+    if (m->paging.in_node) {
+        return p->used < m->paging.launches;
     }
     if (p->place == wanted->place) {
         return p->used < wanted->before;
@@ -352,6 +355,65 @@ static void page_locked(struct weir_managed *m)
             weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, left);
         }
     }
+}
+
+/* The part's pieces are used by this launch. @return how many of them lie on the host */
+static uint32_t use_part(struct weir_managed *m, const struct weir_managed_part *part)
+{
+    uint32_t n = 0;
+
+    for (uint64_t at = part->address; at - part->address < part->bytes;) {
+        const struct weir_managed_range *r = weir_managed_find_locked(m, at);
+        struct weir_piece *p;
+
+        if (!r || !r->chunk->pieces) {
+            break; /* an allocation lies in one range */
+        }
+        uint32_t i = (uint32_t)((at - r->chunk->base) / WEIR_PIECE_BYTES);
+        p = &r->chunk->pieces[i];
+        p->before = p->used != m->paging.launches ? p->used : p->before;
+        p->used = m->paging.launches;
+        n += p->now.on_host;
+        at = r->chunk->base + i * WEIR_PIECE_BYTES + weir_piece_bytes(r->chunk, i);
+    }
+    return n;
+}
+
+static uint32_t use_parts(struct weir_managed *m, const struct weir_managed_part *parts, uint32_t n)
+{
+    uint32_t on_host = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        on_host += use_part(m, &parts[i]);
+    }
+    return on_host;
+}
+
+CUresult weir_managed_in_node_slow(struct weir_session *session,
+                                   const struct weir_managed_part *parts, uint32_t n)
+{
+    struct weir_managed *m = session->devices.managed;
+
+    if (weir_session_lacking_room(session) == 0) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_LOCKED(&m->lock);
+    m->paging.launches++;
+    if (use_parts(m, parts, n) == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (prepare(m) && rest_locked(m, LAUNCH_WAIT_NS)) {
+        m->paging.in_node = true;
+        page_locked(m);
+        m->paging.in_node = false;
+    }
+    if (use_parts(m, parts, n) == 0) {
+        return CUDA_SUCCESS;
+    }
+    weir_log_warn("managed: a graph cannot have this copy or fill, for its memory lies on the host "
+                  "and cannot come to the device now session=%llu tenant=%s",
+                  (unsigned long long)session->id, session->tenant->name);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 void weir_managed_launches_slow(struct weir_session *session, const void *params, size_t bytes)

@@ -99,6 +99,11 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     }
     WEIR_TRY(place(s, dst_in_arena, in->dst, in->bytes, true, &copy.dst));
     WEIR_TRY(place(s, src_in_arena, in->src, in->bytes, false, &copy.src));
+    if (weir_host_stream_capturing(s, stream)) {
+        const struct weir_managed_part parts[] = {{copy.src, in->bytes}, {copy.dst, in->bytes}};
+
+        WEIR_TRY(weir_managed_in_node(s, parts, 2));
+    }
     struct weir_gate_work work =
         work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
     return submit_copy(s, stream, &copy, work.class, in->rest);
@@ -123,11 +128,11 @@ static bool extent(const struct weir_host_copy_side *side, uint64_t width, uint6
 
 static CUresult check_side(struct weir_session *s, const struct weir_host_copy_side *side,
                            uint64_t width, uint64_t height, uint64_t depth, bool writes,
-                           CUmemorytype *ret_type, CUdeviceptr *ret_address, CUarray *ret_array)
+                           CUmemorytype *ret_type, struct weir_managed_part *ret_part,
+                           CUarray *ret_array)
 {
     const uint64_t limit = UINT64_C(1) << 47;
     struct weir_object *array;
-    uint64_t bytes;
 
     if (side->x > limit || side->y > limit || side->z > limit || side->pitch > limit ||
         side->height > limit) {
@@ -140,27 +145,35 @@ static CUresult check_side(struct weir_session *s, const struct weir_host_copy_s
         *ret_array = array->native; /* the driver checks the array's extents */
         return CUDA_SUCCESS;
     }
-    WEIR_FAIL_IF(side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes),
+    WEIR_FAIL_IF(side->kind >= WEIR_SIDE_KIND_COUNT ||
+                     !extent(side, width, height, depth, &ret_part->bytes),
                  CUDA_ERROR_INVALID_VALUE);
     *ret_type = CU_MEMORYTYPE_UNIFIED;
-    return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, bytes, writes, ret_address);
+    return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, ret_part->bytes, writes,
+                 &ret_part->address);
 }
 
 CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,
                           const struct weir_host_copy_side *dst, uint64_t width, uint64_t height,
-                          uint64_t depth, CUDA_MEMCPY3D *ret_copy)
+                          uint64_t depth, bool in_node, CUDA_MEMCPY3D *ret_copy)
 {
     const uint64_t limit = UINT64_C(1) << 47;
+    struct weir_managed_part parts[2] = {0};
 
     if (width == 0 || height == 0 || depth == 0 || width > limit || height > limit ||
         depth > limit) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(ret_copy, 0, sizeof *ret_copy);
-    WEIR_TRY(check_side(s, src, width, height, depth, false, &ret_copy->srcMemoryType,
-                        &ret_copy->srcDevice, &ret_copy->srcArray));
-    WEIR_TRY(check_side(s, dst, width, height, depth, true, &ret_copy->dstMemoryType,
-                        &ret_copy->dstDevice, &ret_copy->dstArray));
+    WEIR_TRY(check_side(s, src, width, height, depth, false, &ret_copy->srcMemoryType, &parts[0],
+                        &ret_copy->srcArray));
+    WEIR_TRY(check_side(s, dst, width, height, depth, true, &ret_copy->dstMemoryType, &parts[1],
+                        &ret_copy->dstArray));
+    if (in_node) {
+        WEIR_TRY(weir_managed_in_node(s, parts, 2));
+    }
+    ret_copy->srcDevice = parts[0].address;
+    ret_copy->dstDevice = parts[1].address;
     ret_copy->srcXInBytes = src->x;
     ret_copy->srcY = src->y;
     ret_copy->srcZ = src->z;
@@ -210,7 +223,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     if (in->width == 0 || in->height == 0 || in->depth == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, weir_host_stream_capturing(s, stream), &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(arrays[i] ? weir_graph_hold_captured(s, stream, arrays[i]) : CUDA_SUCCESS);
@@ -224,20 +237,22 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
 }
 
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
-                             uint32_t element_bytes, uint64_t width, uint64_t height)
+                             uint32_t element_bytes, uint64_t width, uint64_t height, bool in_node)
 {
-    uint64_t row, bytes;
+    struct weir_managed_part part = {.address = dst};
+    uint64_t row;
 
     if ((element_bytes != 1 && element_bytes != 2 && element_bytes != 4) ||
         dst % element_bytes != 0 || width == 0 || height == 0 ||
         __builtin_mul_overflow(width, element_bytes, &row) ||
         (height > 1 && (pitch < row || pitch % element_bytes != 0)) ||
-        __builtin_mul_overflow(height - 1, pitch, &bytes) ||
-        __builtin_add_overflow(bytes, row, &bytes)) {
+        __builtin_mul_overflow(height - 1, pitch, &part.bytes) ||
+        __builtin_add_overflow(part.bytes, row, &part.bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_managed_reached(s, dst, bytes);
-    return weir_session_check_write(s, dst, bytes);
+    weir_managed_reached(s, dst, part.bytes);
+    WEIR_TRY(weir_session_check_write(s, dst, part.bytes));
+    return in_node ? weir_managed_in_node(s, &part, 1) : CUDA_SUCCESS;
 }
 
 static CUresult fill_row(const struct weir_driver *d, const struct weir_op_memset_in *in,
@@ -287,7 +302,8 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     if (in->width == 0 || in->height == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(weir_ops_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
+    WEIR_TRY(weir_ops_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height,
+                                 weir_host_stream_capturing(s, stream)));
     return weir_submit(s, stream, &what);
 }
 

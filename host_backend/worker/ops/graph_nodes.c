@@ -291,7 +291,7 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
-    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, true, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(arrays[i] ? weir_graph_hold(s, arrays[i], p.graph) : CUDA_SUCCESS);
@@ -311,7 +311,7 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
 
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
-    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, true, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(arrays[i] ? node_holds(s, in->n, in->x, arrays[i]) : CUDA_SUCCESS);
@@ -328,7 +328,7 @@ static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch
                             uint32_t element_bytes, uint64_t width, uint64_t height,
                             CUDA_MEMSET_NODE_PARAMS *ret)
 {
-    WEIR_TRY(weir_ops_check_fill(s, dst, pitch, element_bytes, width, height));
+    WEIR_TRY(weir_ops_check_fill(s, dst, pitch, element_bytes, width, height, true));
     memset(ret, 0, sizeof *ret);
     ret->dst = dst;
     ret->pitch = pitch;

@@ -71,13 +71,14 @@ struct weir_host_copy_side {
 struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
                                          uint64_t bytes);
 
-/** Check both sides and fill the driver's structure (ops/copy.c). */
+/** Check both sides and fill the driver's structure (ops/copy.c).
+ * @param in_node  the copy becomes a node of a graph. */
 CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,
                           const struct weir_host_copy_side *dst, uint64_t width, uint64_t height,
-                          uint64_t depth, CUDA_MEMCPY3D *ret_copy);
+                          uint64_t depth, bool in_node, CUDA_MEMCPY3D *ret_copy);
 
 /* Make a CUDA_MEMCPY3D from the fields of any operation that has them. */
-#define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
+#define WEIR_HAND_COPY_3D(s, in, in_node, ret_copy)                                                \
     weir_ops_copy_3d((s),                                                                          \
                      &(struct weir_host_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x,    \
                                                    (in)->src_y, (in)->src_z, (in)->src_lod,        \
@@ -85,7 +86,7 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                      &(struct weir_host_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x,    \
                                                    (in)->dst_y, (in)->dst_z, (in)->dst_lod,        \
                                                    (in)->dst_pitch, (in)->dst_height},             \
-                     (in)->width, (in)->height, (in)->depth, (ret_copy))
+                     (in)->width, (in)->height, (in)->depth, (in_node), (ret_copy))
 
 /** Destroy those of the session's streams that the guest destroyed while they had work or were
  * captured, if that is over (ops/stream.c). */
@@ -95,9 +96,10 @@ void weir_ops_streams_sweep(struct weir_session *s);
 void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,
                           struct weir_object *ret_arrays[2]);
 
-/** Check the memory of a (pitched) fill (ops/copy.c). */
+/** Check the memory of a (pitched) fill (ops/copy.c).
+ * @param in_node  the fill becomes a node of a graph. */
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
-                             uint32_t element_bytes, uint64_t width, uint64_t height);
+                             uint32_t element_bytes, uint64_t width, uint64_t height, bool in_node);
 
 /** The place of a new node in its graph. */
 struct weir_ops_place {
