@@ -108,8 +108,8 @@ struct weir_managed_part {
 
 /**
  * A node of a graph is about to be made, or to be changed, that copies or fills these parts: their
- * pieces come to the device, since the driver takes a node that names memory of the host for one of
- * the CPU's, for good (docs/design/managed.md).
+ * pieces come to the device and stay there, since the driver keeps for such a node where its memory
+ * was (docs/design/managed.md).
  * @return CUDA_SUCCESS; CUDA_ERROR_NOT_SUPPORTED: a piece stays on the host, for want of room or
  *         because work is under way that does not end
  */

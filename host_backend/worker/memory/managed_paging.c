@@ -174,7 +174,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
 {
     return p->now.on_host && p->used == m->paging.launches &&
-           (m->paging.in_node || p->place == WEIR_MANAGED_ON_DEVICE ||
+           (p->in_node || p->place == WEIR_MANAGED_ON_DEVICE ||
             (p->before != 0 && p->place != WEIR_MANAGED_ON_HOST));
 }
 
@@ -209,10 +209,10 @@ static uint64_t turn_of(const struct weir_piece *p)
 static bool may_leave(const struct weir_managed *m, const struct weir_piece *p,
                       const struct weir_piece *wanted)
 {
-    if (p->now.on_host || !wanted) {
-        return !p->now.on_host;
+    if (p->now.on_host || p->in_node || !wanted) {
+        return !p->now.on_host && !p->in_node;
     }
-    if (m->paging.in_node) {
+    if (wanted->in_node) {
         return p->used < m->paging.launches;
     }
     if (p->place == wanted->place) {
@@ -357,8 +357,9 @@ static void page_locked(struct weir_managed *m)
     }
 }
 
-/* The part's pieces are used by this launch. @return how many of them lie on the host */
-static uint32_t use_part(struct weir_managed *m, const struct weir_managed_part *part)
+/* The present launch uses the part's pieces, which a node names; false: none does any more, since
+ * they could not come. @return how many of them lie on the host */
+static uint32_t use_part(struct weir_managed *m, const struct weir_managed_part *part, bool in_node)
 {
     uint32_t n = 0;
 
@@ -373,18 +374,20 @@ static uint32_t use_part(struct weir_managed *m, const struct weir_managed_part 
         p = &r->chunk->pieces[i];
         p->before = p->used != m->paging.launches ? p->used : p->before;
         p->used = m->paging.launches;
+        p->in_node = in_node || !p->now.on_host;
         n += p->now.on_host;
         at = r->chunk->base + i * WEIR_PIECE_BYTES + weir_piece_bytes(r->chunk, i);
     }
     return n;
 }
 
-static uint32_t use_parts(struct weir_managed *m, const struct weir_managed_part *parts, uint32_t n)
+static uint32_t use_parts(struct weir_managed *m, const struct weir_managed_part *parts, uint32_t n,
+                          bool in_node)
 {
     uint32_t on_host = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        on_host += use_part(m, &parts[i]);
+        on_host += use_part(m, &parts[i], in_node);
     }
     return on_host;
 }
@@ -394,20 +397,15 @@ CUresult weir_managed_in_node_slow(struct weir_session *session,
 {
     struct weir_managed *m = session->devices.managed;
 
-    if (weir_session_lacking_room(session) == 0) {
-        return CUDA_SUCCESS;
-    }
     WEIR_LOCKED(&m->lock);
     m->paging.launches++;
-    if (use_parts(m, parts, n) == 0) {
+    if (use_parts(m, parts, n, true) == 0) {
         return CUDA_SUCCESS;
     }
     if (prepare(m) && rest_locked(m, LAUNCH_WAIT_NS)) {
-        m->paging.in_node = true;
         page_locked(m);
-        m->paging.in_node = false;
     }
-    if (use_parts(m, parts, n) == 0) {
+    if (use_parts(m, parts, n, false) == 0) {
         return CUDA_SUCCESS;
     }
     weir_log_warn("managed: a graph cannot have this copy or fill, for its memory lies on the host "

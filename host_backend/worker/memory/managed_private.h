@@ -77,8 +77,7 @@ struct weir_managed {
         uint64_t retry_at;        /* the launch at which the device is asked for memory again */
         uint64_t waits_at, pause; /* the launch that may wait again; how many do not until then */
         uint64_t bytes;           /* moved so far */
-        bool in_node; /* what is used comes, whatever was used before, and whatever is advised */
-    } paging;         /* used by the session's thread, with the lock held */
+    } paging;                     /* used by the session's thread, with the lock held */
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;

@@ -27,6 +27,7 @@ struct weir_piece {
     struct weir_backing now;
     enum weir_managed_place place; /* where the program wants it */
     bool starts;           /* a launch has named an address in this piece (managed_paging.c) */
+    bool in_node;          /* a graph has copied or filled it: it stays on the device for good */
     uint64_t used, before; /* the last two launches that have named the piece; 0: none */
 };
 
