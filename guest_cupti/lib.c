@@ -27,7 +27,8 @@ const struct weir_profile_table *weir_cupti_session(void)
     pthread_mutex_lock(&lock);
     if (!table) {
         void *library = weir_libcuda_loaded();
-        library = library ? library : weir_libcuda_beside((uintptr_t)&weir_cupti_session);
+        library =
+            library ? library : weir_library_beside((uintptr_t)&weir_cupti_session, "libcuda.so.1");
         found = weir_libcuda_table(library, id, sizeof *found, WEIR_PROFILE_TABLE_VERSION);
         __atomic_store_n(&table, found, __ATOMIC_RELEASE);
     }

@@ -34,7 +34,7 @@ static const struct weir_nvml_table *find_table_locked(void)
     }
     table = table_of(weir_libcuda_loaded());
     if (!table) {
-        table = table_of(weir_libcuda_beside((uintptr_t)&find_table_locked));
+        table = table_of(weir_library_beside((uintptr_t)&find_table_locked, "libcuda.so.1"));
     }
     return table; /* libcuda.so.1 stays open, because the table lies in its memory */
 }

@@ -1,4 +1,4 @@
-/* How Weir's other libraries in a program reach Weir's libcuda.so.1 and its private tables
+/* How Weir's libraries in a program reach each other, and the private tables of Weir's libcuda.so.1
  * (cuGetExportTable). */
 #ifndef WEIR_PROTO_BESIDE_H
 #define WEIR_PROTO_BESIDE_H
@@ -23,12 +23,13 @@ static inline void *weir_libcuda_loaded(void)
 }
 
 /**
- * Load libcuda.so.1 from the folder of the calling library.
- * @param function  a function of that library.
+ * Load another library from the folder of the calling one.
+ * @param function  a function of the calling library.
+ * @param name      the other's file name.
  * @return NULL: it cannot be loaded
  * @thread any
  */
-static inline void *weir_libcuda_beside(uintptr_t function)
+static inline void *weir_library_beside(uintptr_t function, const char *name)
 {
     Dl_info info;
     char path[PATH_MAX];
@@ -37,7 +38,7 @@ static inline void *weir_libcuda_beside(uintptr_t function)
     }
     const char *slash = strrchr(info.dli_fname, '/');
     int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
-    int bytes = snprintf(path, sizeof path, "%.*slibcuda.so.1", folder, info.dli_fname);
+    int bytes = snprintf(path, sizeof path, "%.*s%s", folder, info.dli_fname, name);
     return bytes < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
