@@ -15,7 +15,8 @@
  * NVIDIA_VISIBLE_DEVICES=void stops NVIDIA's container runtime, where it is a host's default, from
  * adding the real driver because an image says NVIDIA_VISIBLE_DEVICES=all.
  * TRITON_LIBCUDA_PATH: Triton (torch.compile) does not ask the loader but reads ld.so.cache, which
- * only a hook could change; this variable is its own way around that.
+ * only a hook could change; this variable is its own way around that. TRITON_CUPTI_LIB_PATH is the
+ * same for libcupti, of which its proton opens a copy of its own otherwise.
  */
 #include "container/edits.h"
 
@@ -87,6 +88,7 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
     WEIR_FAIL_IF(!edits, WEIR_ERR_NO_MEMORY);
     edits->env[edits->n_env++] = "NVIDIA_VISIBLE_DEVICES=void";
     edits->env[edits->n_env++] = "TRITON_LIBCUDA_PATH=" NVIDIA_FOLDER;
+    edits->env[edits->n_env++] = "TRITON_CUPTI_LIB_PATH=" NVIDIA_FOLDER;
     enum weir_status status = add_libraries(edits, guest_lib);
     if (status == WEIR_OK) {
         if (nvidia_smi) {

@@ -375,12 +375,14 @@ static bool guest_folder(char folder[PATH_MAX])
                              self.dli_fname) < PATH_MAX;
 }
 
-/* Put the folder in front of the job's paths, unless a step of the job has done so. */
-static bool add_library_path(spank_t spank, const char *folder)
+/* Put the folder in front of the job's paths, unless a step of the job has done so. Triton's proton
+ * looks for libcupti in a way of its own. */
+static bool add_library_paths(spank_t spank, const char *folder)
 {
     static char old[65536];
     static char joined[sizeof(old) + PATH_MAX + 1];
     size_t n = strlen(folder);
+    (void)spank_setenv(spank, "TRITON_CUPTI_LIB_PATH", folder, 0);
     spank_err_t got = spank_getenv(spank, "LD_LIBRARY_PATH", old, sizeof(old));
     if (got != ESPANK_SUCCESS) {
         old[0] = '\0';
@@ -421,7 +423,7 @@ static bool set_environment(spank_t spank)
     }
     name_of(job, name);
     snprintf(url, sizeof(url), "ipc://%s/%s.sock", rules.run_dir, name);
-    return add_library_path(spank, folder) && set_visible(spank) &&
+    return add_library_paths(spank, folder) && set_visible(spank) &&
            spank_setenv(spank, "WEIR_HOST", url, 1) == ESPANK_SUCCESS;
 }
 

@@ -156,7 +156,8 @@ static bool keys_good(const char *host, const char *key, const char *server_key)
     return !key || (public_path && key_good("key", public_path));
 }
 
-static bool set_library_path(const char *folder)
+/* Triton's proton looks for libcupti in no other way. */
+static bool set_library_paths(const char *folder)
 {
     const char *old = getenv("LD_LIBRARY_PATH");
     char *joined = NULL;
@@ -165,7 +166,7 @@ static bool set_library_path(const char *folder)
     }
     bool set = setenv("LD_LIBRARY_PATH", joined, 1) == 0;
     free(joined);
-    return set;
+    return set && setenv("TRITON_CUPTI_LIB_PATH", folder, 0) == 0;
 }
 
 /* The requests for a share on demand, from options and, as in containers, from variables. */
@@ -359,7 +360,7 @@ int weir_cmd_run(int argc, char **argv)
     if (!socket_there(host, meant) || !name_there(host)) {
         return WEIR_EXIT_FAILED;
     }
-    bool good = set_library_path(folder) && setenv("WEIR_HOST", host, 1) == 0;
+    bool good = set_library_paths(folder) && setenv("WEIR_HOST", host, 1) == 0;
     good = good && (!transport || setenv("WEIR_TRANSPORT", transport, 1) == 0);
     good = good && (!key || setenv("WEIR_KEY", key, 1) == 0);
     good = good && (!server_key || setenv("WEIR_SERVER_KEY", server_key, 1) == 0);

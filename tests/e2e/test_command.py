@@ -230,10 +230,10 @@ class Command(lib.Case):
         host = self.host()
         env = dict(lib.clean_environment(), LD_LIBRARY_PATH="/before", MINE="kept")
         result = lib.run_weir("run", "--run-dir", host.run_dir, "--tenant", "bob", "sh", "-c",
-                              'echo "$WEIR_HOST|$LD_LIBRARY_PATH|$MINE|$1|$2"', "x", "a b", "--c",
+                              'echo "$WEIR_HOST|$LD_LIBRARY_PATH|$TRITON_CUPTI_LIB_PATH|$MINE|$1|$2"', "x", "a b", "--c",
                               env=env)
         self.assertEqual(result.stdout, f"ipc://{host.socket('bob')}|{lib.places.guest_lib}:/before"
-                         "|kept|a b|--c\n")
+                         f"|{lib.places.guest_lib}|kept|a b|--c\n")
 
     def test_run_stops_at_the_program(self):
         host = self.host()

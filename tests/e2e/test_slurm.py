@@ -65,7 +65,7 @@ class Slurm(Served):
         host = self.serve("max_weight=1000")
         programs = [lib.places.program(name) for name in PROGRAMS]
         lines = [*programs[:2], *(f"srun --overlap {p}" for p in programs[2:]),
-                 "echo path $LD_LIBRARY_PATH", "srun --overlap sh -c 'echo path $LD_LIBRARY_PATH'",
+                 "echo path $LD_LIBRARY_PATH", "srun --overlap sh -c 'echo path $LD_LIBRARY_PATH'", "echo proton $TRITON_CUPTI_LIB_PATH",
                  "echo device $CUDA_VISIBLE_DEVICES"]
         job = cluster.submit("#SBATCH --weir-weight=300\n#SBATCH --weir-mem=256M\n" + "\n".join(lines),
                              "--gres=shard:25", user=ONE, env={"LD_LIBRARY_PATH": "/my/own"})
@@ -73,6 +73,7 @@ class Slurm(Served):
         for name in PROGRAMS:
             self.assertIn(f"PASS {name}", job.out)
         self.assertEqual(re.findall("path (.*)", job.out), [f"{cluster.guest_lib}:/my/own"] * 2)
+        self.assertIn(f"proton {cluster.guest_lib}\n", job.out)
         self.assertIn("device 0\n", job.out)  # Slurm's, which Weir's library reads as NVIDIA's does
         self.quiet_end(host)
 
