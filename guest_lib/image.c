@@ -12,6 +12,7 @@
 
 #include "base/cubin.h"
 
+#include "guest_lib/cupti.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -199,6 +200,7 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
 {
     const char *text = data;
     struct wrapper wrapper;
+    weir_guest_cupti_replace(); /* a library that brings code may have come with a libcupti */
     if (strnlen(text, sizeof(uint32_t)) == sizeof(uint32_t) && magic_of(data) == WRAPPER_MAGIC) {
         memcpy(&wrapper, data, sizeof(wrapper));
         WEIR_FAIL_IF(!wrapper.data, CUDA_ERROR_INVALID_IMAGE);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "guest_lib/calls_log.h"
+#include "guest_lib/cupti.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/module.h"
@@ -18,7 +19,6 @@
 #include "proto/guest_calls.h"
 #include "proto/profile/session_table.h"
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -502,20 +502,14 @@ void weir_guest_profile_start(void)
 {
     int (*profile)(const char *path);
     const char *wanted = getenv("WEIR_PROFILE");
-    char path[PATH_MAX];
-    Dl_info info;
-    if (!wanted || !*wanted || !dladdr((void *)(uintptr_t)&weir_guest_profile_start, &info) ||
-        !info.dli_fname) {
+    if (!wanted || !*wanted) {
         return;
     }
-    const char *slash = strrchr(info.dli_fname, '/');
-    int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
-    int bytes = snprintf(path, sizeof path, "%.*slibcupti.so.13", folder, info.dli_fname);
-    void *library = bytes < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *library = weir_guest_cupti_load("libcupti.so.13");
     *(void **)&profile = library ? dlsym(library, "cuptiWeirProfile") : NULL;
     if (!profile || profile(wanted) != 0) {
         weir_log_error("guest: no profile is written, since %s cannot be %s",
-                       profile ? wanted : path, profile ? "opened" : "loaded");
+                       profile ? wanted : "libcupti.so.13", profile ? "opened" : "loaded");
     }
 }
 

@@ -28,7 +28,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -553,61 +552,6 @@ static void check_guest(const char *url)
     }
 }
 
-static bool is_in(const char *folder, const char *file, unsigned long long inode)
-{
-    struct statx at; /* glibc has stat() since 2.33, and guests' systems are older */
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%.63s", folder, file);
-    return statx(AT_FDCWD, path, 0, STATX_INO, &at) == 0 &&
-           at.stx_ino == inode; /* in a container the path is another */
-}
-
-/* Does a process have Weir's libcuda.so.1, and a libcupti that is not Weir's? */
-static bool has_other_cupti(const char *folder, const char *pid)
-{
-    char line[PATH_MAX + 128];
-    bool guest = false, other = false, ours = false;
-    snprintf(line, sizeof line, "/proc/%.20s/maps", pid);
-    FILE *maps = fopen(line, "re");
-    while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long long inode = 0;
-        char *file = strrchr(line, '/');
-        if (!file || sscanf(line, "%*s %*s %*s %*s %llu", &inode) != 1) {
-            continue;
-        }
-        file[strcspn(file, "\n")] = '\0';
-        if (strncmp(file, "/libcupti.so", strlen("/libcupti.so")) == 0) {
-            bool same = is_in(folder, file + 1, inode);
-            ours |= same;
-            other |= !same;
-        } else if (strncmp(file, "/libcuda.so", strlen("/libcuda.so")) == 0) {
-            guest |= is_in(folder, file + 1, inode);
-        }
-    }
-    if (maps) {
-        fclose(maps);
-    }
-    return guest && other && !ours;
-}
-
-/* PyTorch's wheels load NVIDIA's libcupti, whether they profile or not. */
-static void check_profilers(void)
-{
-    char folder[PATH_MAX];
-    DIR *proc = weir_path_guest_lib(folder, sizeof folder) ? opendir("/proc") : NULL;
-    for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            has_other_cupti(folder, entry->d_name)) {
-            weir_doctor_ok("process %s has NVIDIA's libcupti: a profiler in it sees no kernels; to "
-                           "profile, start it with LD_PRELOAD=libcupti.so.13 (.12 for CUDA 12)",
-                           entry->d_name);
-        }
-    }
-    if (proc) {
-        closedir(proc);
-    }
-}
-
 int weir_cmd_doctor(int argc, char **argv)
 {
     const char *run_dir = NULL;
@@ -638,6 +582,5 @@ int weir_cmd_doctor(int argc, char **argv)
     if (url && loads) {
         check_guest(url);
     }
-    check_profilers();
     return weir_doctor_end();
 }

@@ -1,4 +1,5 @@
 /* Calls that are answered before cuInit, too, and the profiler's calls, which do nothing. */
+#include "guest_lib/cupti.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/monitor.h"
@@ -9,7 +10,11 @@
 
 CUresult weir_guest_cuInit(unsigned int Flags)
 {
-    return Flags ? CUDA_ERROR_INVALID_VALUE : weir_guest_init();
+    CUresult result = Flags ? CUDA_ERROR_INVALID_VALUE : weir_guest_init();
+    if (result == CUDA_SUCCESS) {
+        weir_guest_cupti_replace();
+    }
+    return result;
 }
 
 CUresult weir_guest_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)

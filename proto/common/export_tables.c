@@ -498,8 +498,9 @@ static void log_refused(const CUuuid *id)
         !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
         weir_log_error(
             "front: a profiler or debugger of NVIDIA's (its libcupti, nsys, ncu, cuda-gdb, "
-            "compute-sanitizer) finds no driver here: for torch.profiler and other users of CUPTI "
-            "set LD_PRELOAD=libcupti.so.13 (or .12), for calls WEIR_TRACE");
+            "compute-sanitizer) finds no driver here: a program that calls CUPTI before cuInit "
+            "needs LD_PRELOAD=libcupti.so.13 (or .12), one that opens libcupti by its path needs "
+            "Weir's; for calls there is WEIR_TRACE");
     }
     weir_log_debug("front: export table refused id=%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
                    "%02x%02x%02x%02x%02x%02x",

@@ -1,7 +1,7 @@
 /*
  * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
  *
- *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
+ *     e2e_cupti rows [early | late LIBRARY]  kernels, copies, a fill; as another_cupti.h says
  *     e2e_cupti graph      the same of graphs, where the host has a libcupti; whole: where not
  *     e2e_cupti nvtx       markers, as NVTX's headers make them
  *     e2e_cupti ranges     markers and a kernel, without CUPTI
@@ -11,11 +11,10 @@
  *     e2e_cupti tenant N   prints "ready", then N launches, whose grid names N
  *     e2e_cupti refused    what is not there says so
  */
-#include "proto/profile/cupti_abi.h"
 #include "tests/cuda/check_driver.h"
+#include "tests/e2e/another_cupti.h"
 #include "tests/e2e/kernels.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,7 +66,7 @@ static void load(void)
     void *library = dlopen("libcupti.so.13", RTLD_NOW);
     check_true(library != NULL, "libcupti.so.13");
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        void *found = dlsym(library, functions[i].name);
+        void *found = another_find(library, functions[i].name);
         check_true(found != NULL, functions[i].name);
         memcpy(functions[i].to, &found, sizeof found);
     }
@@ -171,9 +170,12 @@ static CUdeviceptr memory;
 static void begin(void)
 {
     CUmodule module;
+    another_load("early");
     context = driver_begin("e2e_cupti");
-    load();
+    another_load("late");
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    load();
+    another_check();
     mix = driver_function(module, "mix");
     DRV(cu.MemAlloc_v2(&memory, WORDS * sizeof(uint32_t)));
     check_int(register_callbacks(requested, completed), CUPTI_SUCCESS, "register callbacks");
@@ -767,6 +769,7 @@ int main(int argc, char **argv)
         scenario_ranges();
         return driver_end();
     }
+    another.arguments = argc > 3 ? argv + 2 : NULL;
     begin();
     if (strcmp(what, "rows") == 0) {
         scenario_rows();
@@ -790,10 +793,7 @@ int main(int argc, char **argv)
         check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
         check_int(enable(CUPTI_ACTIVITY_KIND_MEMCPY2), CUPTI_SUCCESS, "what is there as MEMCPY");
     } else {
-        fprintf(
-            stderr,
-            "usage: e2e_cupti rows | graph | whole | nvtx | ranges | many N | callbacks | twice | "
-            "tenant N | refused\n");
+        fprintf(stderr, "usage: as e2e_cupti.c says\n");
         return 2;
     }
     return driver_end();

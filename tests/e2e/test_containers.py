@@ -246,6 +246,8 @@ services:
                              "$TRITON_LIBCUDA_PATH/*")
         self.assertEqual(sorted(os.path.basename(path) for path in out.split()),
                          ["libcuda.so"] * 3 + ["libcuda.so.1"] * 3 + ["libcupti.so", "libcupti.so.12", "libcupti.so.13", "libnvidia-ml.so.1"])
+        self.contained("sh", "-c", "test -e $TRITON_CUPTI_LIB_PATH/libcupti.so && "
+                       "/t/e2e/e2e_cupti rows early /t/e2e/e2e_cupti_linked13.so")
         # nvidia/cuda images: a search path, all devices, and a stub that the cache names.
         nvidia = ["--env", "LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
                   "--env", "NVIDIA_VISIBLE_DEVICES=all", "--env", "NVIDIA_DRIVER_CAPABILITIES=all"]

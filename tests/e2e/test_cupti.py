@@ -25,6 +25,13 @@ class Cupti(lib.Case):
         for host in self.both_hosts():
             self.finished(host, "e2e_cupti", "rows")
 
+    def test_rows_of_a_program_that_has_another_libcupti(self):
+        host = self.host()
+        for library in ("e2e_cupti_linked12.so", "e2e_cupti_linked13.so", "cupti_other/libcupti.so.13"):
+            for when in ("early", "late"):
+                with self.subTest(library=library, when=when):
+                    self.finished(host, "e2e_cupti", "rows", when, lib.places.program(library))
+
     def test_a_libcupti_that_is_not_there_costs_only_a_line(self):
         host = self.host(host_lines=['cupti = "/nowhere/libcupti.so.13"'])
         self.finished(host, "e2e_cupti", "rows")

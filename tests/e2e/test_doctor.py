@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import unittest
 
 import lib
@@ -236,26 +235,6 @@ class Doctor(lib.Case):
             self.assertRegex(self.ask(host, expect=1), r"(?m)^problem +metrics: nobody listens at 127.0.0.2:")
         with text(host.config, host.host_lines[-1], '[metrics]\nlisten = "127.0.0.1:0"'):
             self.assertRegex(self.ask(host), r"(?m)^warning +metrics 127.0.0.1:0: the port is another after each start")
-
-    def test_a_program_with_another_libcupti(self):
-        host, folder = self.serve(["default"]), self.folder()
-        for place in (self.lib, folder):
-            shutil.copy(os.path.join(lib.places.guest_lib, "libcupti.so.13"), place)
-
-        def loads(place):
-            libraries = [os.path.join(self.lib, "libcuda.so.1"), os.path.join(place, "libcupti.so.13")]
-            program = subprocess.Popen([sys.executable, "-c", "import ctypes, sys\nfor path in sys.argv[1:]: ctypes.CDLL(path)\n"
-                                        "print('ready', flush=True); sys.stdin.read()", *libraries],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lib.clean_environment())
-            self.addCleanup(lambda: program.communicate())
-            self.assertEqual(program.stdout.readline(), b"ready\n")
-            return rf"(?m)^ok +process {program.pid} has NVIDIA's libcupti: .*LD_PRELOAD=libcupti.so.13"
-
-        other, ours = loads(folder), loads(self.lib)
-        env = dict(lib.clean_environment(), WEIR_LIB_DIR=self.lib)
-        said = lib.run_weir("doctor", "--run-dir", host.run_dir, env=env).stdout  # the CDI file has no libcupti: a problem
-        self.assertRegex(said, other)
-        self.assertNotRegex(said, ours)
 
     @unittest.skipUnless(ROOT, "wants root")
     def test_why_no_host_is_up(self):
