@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -39,6 +40,17 @@ static void lower_mappings(void)
         (void)setrlimit(RLIMIT_STACK, &limit);
     }
 #endif
+}
+
+/* A session that another worker makes again may only find its variables where they were, and the
+ * driver places them after the process's mappings (docs/design/rebuild.md). */
+static void keep_addresses(void)
+{
+    int now = personality(0xffffffff);
+
+    if (now != -1) {
+        (void)personality((unsigned long)now | ADDR_NO_RANDOMIZE);
+    }
 }
 
 /* Let the kernel prefer a worker to the supervisor when the machine is out of memory. The worker
@@ -131,6 +143,7 @@ static _Noreturn void become(const struct weir_keep_spawn *spawn, char *at, cons
     take_words(spawn->n_argv, at, end, words);
     if (spawn->is_worker) {
         be_ended_first();
+        keep_addresses();
     }
     if (spawn->lowered) {
         lower_mappings();

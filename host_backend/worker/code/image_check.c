@@ -541,31 +541,31 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
     return *ret_text ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
-static bool is_of_entry(const struct entry *entry, bool (*is)(const uint8_t *code, uint64_t bytes))
+static bool is_of_entry(const struct entry *entry, weir_image_code_fn *is, void *user)
 {
     uint64_t budget = UNPACKED_MAX_BYTES, n = entry->stored;
     uint8_t *room = entry->packed != 0 ? unpack(entry, &budget, &n) : NULL;
     const uint8_t *code = entry->packed != 0 ? room : entry->data;
-    bool good = entry->kind == KIND_ELF && code && is_good_elf(code, n) && is(code, n);
+    bool good = entry->kind == KIND_ELF && code && is_good_elf(code, n) && is(code, n, user);
 
     free(room);
     return good;
 }
 
-bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                          bool (*is)(const uint8_t *code, uint64_t bytes))
+bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm, weir_image_code_fn *is,
+                          void *user)
 {
     uint64_t at = 0;
     bool good = true;
 
     if (!weir_fatbin_begins(data, bytes)) {
-        return is_good_elf(data, bytes) && is(data, bytes);
+        return is_good_elf(data, bytes) && is(data, bytes, user);
     }
     while (good && at < read_u64(data + 8)) {
         struct entry entry;
 
         good = next_entry(data + FATBIN_HEADER, read_u64(data + 8), &at, &entry) &&
-               (!is_kept(&entry, KEEP_CODE, sm) || is_of_entry(&entry, is));
+               (!is_kept(&entry, KEEP_CODE, sm) || is_of_entry(&entry, is, user));
     }
     return good;
 }

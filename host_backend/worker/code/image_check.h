@@ -100,6 +100,8 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
                                 const struct weir_image_ptx_want *want, char **ret_text,
                                 size_t *ret_bytes) WEIR_MUST_CHECK;
 
+typedef bool weir_image_code_fn(const uint8_t *code, uint64_t bytes, void *user);
+
 /**
  * Is something true of all machine code of an image that a device can run?
  * @param data  an image that was checked, no bundle.
@@ -107,8 +109,8 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
  * @return false, too: something cannot be looked at.
  * @thread any
  */
-bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                          bool (*is)(const uint8_t *code, uint64_t bytes));
+bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm, weir_image_code_fn *is,
+                          void *user);
 
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);

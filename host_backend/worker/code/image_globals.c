@@ -244,38 +244,56 @@ uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes)
     return sum;
 }
 
-static bool is_string(const uint8_t *names, uint64_t bytes, uint32_t at)
+/* Visit those symbols of a table that are such variables. */
+static bool visit_table(const uint8_t *data, const Elf64_Ehdr *h, const Elf64_Shdr *names,
+                        const Elf64_Shdr *table, weir_elf_visit_fn *visit, void *user)
 {
-    static const char *const prefixes[] = {"$str", "__unnamed_"};
-    bool is = false;
-
-    for (size_t i = 0; at < bytes && i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        size_t n = strlen(prefixes[i]);
-
-        is |= bytes - at > n && memcmp(names + at, prefixes[i], n) == 0;
-    }
-    return is;
-}
-
-/* Is a symbol of the file's table anything but a variable that the compiler has named? */
-static bool may_be(const uint8_t *data, const Elf64_Ehdr *h, const Elf64_Shdr *names,
-                   const Elf64_Sym *symbol, const Elf64_Shdr *strings)
-{
-    Elf64_Shdr section;
-
-    if (symbol->st_shndx >= h->e_shnum || ELF64_ST_TYPE(symbol->st_info) == STT_SECTION) {
-        return true;
-    }
-    memcpy(&section, data + h->e_shoff + symbol->st_shndx * sizeof section, sizeof section);
-    return !is_global_section(data + names->sh_offset, names->sh_size, section.sh_name) ||
-           is_string(data + strings->sh_offset, strings->sh_size, symbol->st_name);
-}
-
-bool weir_elf_has_only_strings(const uint8_t *data, uint64_t bytes)
-{
-    Elf64_Shdr names, table, strings;
-    bool has_table = false;
+    Elf64_Shdr section, strings;
     Elf64_Sym symbol;
+
+    memcpy(&strings, data + h->e_shoff + table->sh_link * sizeof strings, sizeof strings);
+    if (strings.sh_type != SHT_STRTAB) {
+        return false;
+    }
+    for (uint64_t at = 0; table->sh_size - at >= sizeof symbol; at += sizeof symbol) {
+        memcpy(&symbol, data + table->sh_offset + at, sizeof symbol);
+        if (symbol.st_shndx >= h->e_shnum || ELF64_ST_TYPE(symbol.st_info) == STT_SECTION) {
+            continue;
+        }
+        memcpy(&section, data + h->e_shoff + symbol.st_shndx * sizeof section, sizeof section);
+        if (!is_global_section(data + names->sh_offset, names->sh_size, section.sh_name)) {
+            continue;
+        }
+        const char *name = (const char *)data + strings.sh_offset + symbol.st_name;
+        if (symbol.st_name >= strings.sh_size ||
+            !memchr(name, 0, strings.sh_size - symbol.st_name) ||
+            !visit(name, symbol.st_size, user)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Does the loader write addresses into such variables, such as those of functions? */
+static bool relocates_globals(const uint8_t *data, const Elf64_Ehdr *h, const Elf64_Shdr *names,
+                              const Elf64_Shdr *section)
+{
+    Elf64_Shdr of;
+
+    if ((section->sh_type != SHT_REL && section->sh_type != SHT_RELA) ||
+        section->sh_info >= h->e_shnum) {
+        return false;
+    }
+    memcpy(&of, data + h->e_shoff + section->sh_info * sizeof of, sizeof of);
+    return section->sh_size != 0 &&
+           is_global_section(data + names->sh_offset, names->sh_size, of.sh_name);
+}
+
+bool weir_elf_visit_globals(const uint8_t *data, uint64_t bytes, weir_elf_visit_fn *visit,
+                            void *user)
+{
+    bool has_table = false;
+    Elf64_Shdr names, table;
     Elf64_Ehdr h;
 
     if (!read_head(data, bytes, &h, &names)) {
@@ -283,17 +301,12 @@ bool weir_elf_has_only_strings(const uint8_t *data, uint64_t bytes)
     }
     for (unsigned i = 0; i < h.e_shnum; i++) {
         memcpy(&table, data + h.e_shoff + i * sizeof table, sizeof table);
-        if (table.sh_type != SHT_SYMTAB || table.sh_link >= h.e_shnum) {
-            continue;
-        }
-        has_table = true;
-        memcpy(&strings, data + h.e_shoff + table.sh_link * sizeof strings, sizeof strings);
-        if (strings.sh_type != SHT_STRTAB) {
+        if (relocates_globals(data, &h, &names, &table)) {
             return false;
         }
-        for (uint64_t at = 0; table.sh_size - at >= sizeof symbol; at += sizeof symbol) {
-            memcpy(&symbol, data + table.sh_offset + at, sizeof symbol);
-            if (!may_be(data, &h, &names, &symbol, &strings)) {
+        if (table.sh_type == SHT_SYMTAB && table.sh_link < h.e_shnum) {
+            has_table = true;
+            if (!visit_table(data, &h, &names, &table, visit, user)) {
                 return false;
             }
         }

@@ -24,14 +24,19 @@ bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes);
  */
 uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes);
 
+/** @return false: visit no more */
+typedef bool weir_elf_visit_fn(const char *name, uint64_t bytes, void *user);
+
 /**
- * Are all such variables of a cubin texts that the compiler has made of the program's literals, as
- * those that an assert prints are? Nothing writes them.
+ * Visit all such variables of a cubin, also the compiler's own.
  *
  * @param data  an ELF file that was checked.
+ * @return false: it cannot be read, its variables begin with addresses (of functions, say), or a
+ *         visit returned that.
  * @thread any
  */
-bool weir_elf_has_only_strings(const uint8_t *data, uint64_t bytes);
+bool weir_elf_visit_globals(const uint8_t *data, uint64_t bytes, weir_elf_visit_fn *visit,
+                            void *user);
 
 /** The sum, UINT64_MAX on overflow. @thread any */
 static inline uint64_t weir_globals_sum(uint64_t a, uint64_t b)

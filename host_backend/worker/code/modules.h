@@ -12,6 +12,7 @@ struct weir_forms_module;
 struct weir_host_image;
 struct weir_host_jit_options;
 struct weir_session;
+struct weir_variable;
 struct weir_variables;
 
 /* What is known of a module's kernels. */
@@ -31,8 +32,10 @@ struct weir_host_module {
     bool is_bundle;
     struct weir_forms_module *forms; /* the module's twins, a list by device; NULL: none (twins/) */
     struct weir_variables *variables; /* code/variables.h; NULL: nobody has had to know yet */
-    uint8_t ran;                      /* WEIR_CODE_RAN ...; a library's module has it there */
-    bool in_graph;                    /* a graph has a kernel of it, and may run it at any time */
+    struct weir_variable *asked;      /* variables whose addresses the guest has asked for */
+    uint32_t n_asked, asked_room;
+    uint8_t ran;    /* WEIR_CODE_RAN ...; a library's module has it there */
+    bool in_graph;  /* a graph has a kernel of it, and may run it at any time */
     bool used;      /* the guest has asked for an object: its variables may differ */
     bool reset_due; /* its last context is gone, but the library is loaded (ops/reset.c) */
     struct weir_host_jit_options *options; /* options to load a library again with; NULL: none */

@@ -9,33 +9,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- PTX */
+/* The variables that are being listed. */
+struct list {
+    struct weir_variables *v;
+    uint32_t room;
+    enum weir_status status;
+};
 
-static enum weir_status add(struct weir_variables *v, uint32_t *room,
-                            const struct weir_ptx_var *var)
+static bool add(const char *text, uint64_t bytes, void *user)
 {
-    char *name = strdup(var->name);
+    struct list *list = user;
+    struct weir_variables *v = list->v;
+    char *name = strdup(text);
 
-    if (!name || !WEIR_GROW(v->of, v->n, *room)) {
+    if (!name || !WEIR_GROW(v->of, v->n, list->room)) {
         free(name);
-        return WEIR_ERR_NO_MEMORY;
+        list->status = WEIR_ERR_NO_MEMORY;
+        return false;
     }
-    v->of[v->n++] = (struct weir_variable){.name = name, .bytes = var->size_bytes};
-    v->bytes += var->size_bytes;
-    return WEIR_OK;
+    v->of[v->n++] = (struct weir_variable){.name = name, .bytes = bytes};
+    v->bytes += bytes;
+    return true;
 }
 
-/* List what kernels reach. Constants are only read by them. */
-static enum weir_status list(struct weir_variables *v, const struct weir_ptx_module *module,
-                             const bool *reached)
-{
-    enum weir_status status = WEIR_OK;
-    uint32_t room = 0;
+/* ---------------------------------------------------------------- PTX */
 
-    for (uint32_t i = 0; i < module->n_vars && status == WEIR_OK; i++) {
+/* List what kernels reach, or everything if somebody may know an address. Constants are only read
+ * by them. */
+static void list_ptx(struct list *list, const struct weir_ptx_module *module, const bool *reached)
+{
+    struct weir_variables *v = list->v;
+
+    for (uint32_t i = 0; i < module->n_vars && list->status == WEIR_OK; i++) {
         const struct weir_ptx_var *var = module->vars[i];
 
-        if (!reached[i] || var->space != WEIR_PTX_SPACE_GLOBAL) {
+        if ((!reached[i] && !v->fixed) || var->space != WEIR_PTX_SPACE_GLOBAL) {
             continue;
         }
         if (var->managed) {
@@ -43,43 +51,103 @@ static enum weir_status list(struct weir_variables *v, const struct weir_ptx_mod
         } else if (var->size_bytes == 0) {
             v->why = "variables without a size";
         } else {
-            status = add(v, &room, var);
+            (void)add(var->name, var->size_bytes, list);
         }
     }
-    return status;
 }
 
-static enum weir_status read_ptx(struct weir_variables *v, const char *text, size_t bytes)
+static void read_ptx(struct list *list, const char *text, size_t bytes)
 {
     struct weir_ptx_module *module;
-    enum weir_status status = weir_ptx_parse(text, bytes, WEIR_PTX_DROP_DEBUG, NULL, &module);
-    bool *reached, leaves;
+    bool *reached, leaves = false;
 
-    if (status != WEIR_OK) {
-        v->why = "variables of PTX that cannot be read";
-        return status == WEIR_ERR_NO_MEMORY ? status : WEIR_OK;
+    list->status = weir_ptx_parse(text, bytes, WEIR_PTX_DROP_DEBUG, NULL, &module);
+    if (list->status != WEIR_OK) {
+        list->v->why = "variables of PTX that cannot be read";
+        list->status = list->status == WEIR_ERR_NO_MEMORY ? WEIR_ERR_NO_MEMORY : WEIR_OK;
+        return;
     }
     reached = calloc(module->n_vars + (size_t)1, sizeof *reached);
-    status = reached ? weir_ptx_addresses(module, reached, &leaves) : WEIR_ERR_NO_MEMORY;
-    if (status == WEIR_OK && leaves) {
-        v->why = "addresses of variables that kernels may have stored";
-    } else if (status == WEIR_OK) {
-        status = list(v, module, reached);
+    list->status = reached ? weir_ptx_addresses(module, reached, &leaves) : WEIR_ERR_NO_MEMORY;
+    if (list->status == WEIR_OK) {
+        list->v->fixed |= leaves;
+        list_ptx(list, module, reached);
     }
     free(reached);
     weir_ptx_destroy(module);
-    return status;
+}
+
+/* ---------------------------------------------------------------- what was asked for */
+
+static struct weir_variable *find(struct weir_variable *of, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(of[i].name, name) == 0) {
+            return &of[i];
+        }
+    }
+    return NULL;
+}
+
+enum weir_status weir_variables_ask(struct weir_host_module *m,
+                                    const struct weir_variable *variable, const char *text,
+                                    bool *ret_first)
+{
+    char *name;
+
+    *ret_first = !find(m->asked, m->n_asked, text);
+    if (!*ret_first) {
+        return WEIR_OK;
+    }
+    name = strdup(text);
+    if (!name || !WEIR_GROW(m->asked, m->n_asked, m->asked_room)) {
+        free(name);
+        return WEIR_ERR_NO_MEMORY;
+    }
+    m->asked[m->n_asked] = *variable;
+    m->asked[m->n_asked++].name = name;
+    weir_variables_destroy(m->variables); /* they are more now */
+    m->variables = NULL;
+    return WEIR_OK;
+}
+
+void weir_variables_forget(struct weir_host_module *m)
+{
+    weir_variables_destroy(m->variables);
+    for (uint32_t i = 0; i < m->n_asked; i++) {
+        free(m->asked[i].name);
+    }
+    free(m->asked);
+    m->variables = NULL;
+    m->asked = NULL;
+    m->n_asked = m->asked_room = 0;
+}
+
+/* What the program has asked for it may have written, constants, too. */
+static void list_asked(struct list *list, const struct weir_host_module *m)
+{
+    for (uint32_t i = 0; i < m->n_asked && list->status == WEIR_OK; i++) {
+        if (m->asked[i].managed) {
+            list->v->why = "managed variables";
+        } else if (m->asked[i].bytes != 0 && !find(list->v->of, list->v->n, m->asked[i].name)) {
+            (void)add(m->asked[i].name, m->asked[i].bytes, list);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------- images */
 
-static enum weir_status read_image(struct weir_variables *v, const struct weir_host_module *m,
-                                   uint32_t sm, bool real)
+static bool list_code(const uint8_t *code, uint64_t bytes, void *user)
+{
+    return weir_elf_visit_globals(code, bytes, add, user);
+}
+
+static void read_image(struct list *list, const struct weir_host_module *m, uint32_t sm, bool real)
 {
     const struct weir_host_image *image = m->image;
     struct weir_image_ptx_want want = {.sm = sm, .code_runs = real, .max_bytes = UINT64_MAX};
+    struct weir_variables *v = list->v;
     enum weir_image_form form;
-    enum weir_status status;
     char *text;
     size_t n;
 
@@ -88,38 +156,42 @@ static enum weir_status read_image(struct weir_variables *v, const struct weir_h
                          form == WEIR_IMAGE_SOFT_LINKED
                      ? "variables of linked code"
                      : NULL;
-        return WEIR_OK;
+        return;
     }
     if (m->is_bundle) {
         v->why = "variables of linked code";
-        return WEIR_OK;
+        return;
     }
-    status = weir_image_ptx(image->data, image->bytes, &want, &text, &n);
-    if (status == WEIR_OK) {
-        status = read_ptx(v, text, n);
+    list->status = weir_image_ptx(image->data, image->bytes, &want, &text, &n);
+    if (list->status == WEIR_OK) {
+        read_ptx(list, text, n);
         free(text);
-        return status;
+    } else if (list->status != WEIR_ERR_NO_MEMORY) {
+        list->status = WEIR_OK;
+        v->fixed = true;
+        if (!real || (!weir_image_all_codes(image->data, image->bytes, sm, list_code, list) &&
+                      list->status == WEIR_OK)) {
+            v->why = "variables of machine code that hold addresses";
+        }
     }
-    if (status == WEIR_ERR_NO_MEMORY) {
-        return status;
-    }
-    if (!real || !weir_image_all_codes(image->data, image->bytes, sm, weir_elf_has_only_strings)) {
-        v->why = "variables of machine code without PTX";
-    }
-    return WEIR_OK;
 }
 
 enum weir_status weir_variables_find(const struct weir_host_module *module, uint32_t sm, bool real,
                                      struct weir_variables **ret_variables)
 {
-    struct weir_variables *v = calloc(1, sizeof *v);
-    enum weir_status status = v ? read_image(v, module, sm, real) : WEIR_ERR_NO_MEMORY;
+    struct list list = {.v = calloc(1, sizeof *list.v)};
 
-    if (status != WEIR_OK) {
-        weir_variables_destroy(v);
-        return status;
+    if (!list.v) {
+        return WEIR_ERR_NO_MEMORY;
     }
-    *ret_variables = v;
+    list.v->fixed = module->n_asked != 0;
+    read_image(&list, module, sm, real);
+    list_asked(&list, module);
+    if (list.status != WEIR_OK) {
+        weir_variables_destroy(list.v);
+        return list.status;
+    }
+    *ret_variables = list.v;
     return WEIR_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "host_backend/worker/code/image_globals.h"
 #include "host_backend/worker/code/image_ready.h"
+#include "host_backend/worker/code/variables.h"
 #include "host_backend/worker/memory/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -613,11 +614,40 @@ static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
            managed != 0;
 }
 
+/* Note that the guest has asked for a variable's address. Where the session is made again, the
+ * address must be the same. */
+static CUresult note_asked(struct weir_session *s, struct weir_host_module *m,
+                           const struct weir_variable *variable, const char *name)
+{
+    uint64_t due;
+    bool first;
+
+    WEIR_FAIL_IF(weir_variables_ask(m, variable, name, &first) != WEIR_OK,
+                 CUDA_ERROR_OUT_OF_MEMORY);
+    if (first) {
+        due = weir_session_book_next_name(s);
+        if (due != 0 && due != variable->at) {
+            weir_log_info(
+                "session: a variable that the program has asked for has another address here "
+                "session=%llu tenant=%s variable=\"%s\" was=0x%llx is=0x%llx",
+                (unsigned long long)s->id, s->tenant->name, name, (unsigned long long)due,
+                (unsigned long long)variable->at);
+            return CUDA_ERROR_INVALID_ADDRESS_SPACE;
+        }
+        weir_session_book_named(s, variable->at);
+    }
+    return CUDA_SUCCESS;
+}
+
 /* Allow the guest to name the memory of a variable. */
-static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
+static CUresult admit_global(struct weir_session *s, struct weir_host_module *m, const char *name,
                              CUdeviceptr address, size_t bytes, uint64_t *ret_address,
                              uint64_t *ret_bytes)
 {
+    const struct weir_variable variable = {
+        .bytes = bytes, .at = address, .managed = is_managed(s, address)};
+
+    WEIR_TRY(note_asked(s, m, &variable, name));
     if (bytes != 0 && weir_session_check_dptr(s, address, bytes) != CUDA_SUCCESS &&
         weir_session_admit(s, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -640,7 +670,7 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
     WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
     out->managed = is_managed(s, address);
-    return admit_global(s, m, address, bytes, &out->address, &out->bytes);
+    return admit_global(s, m, in->name, address, bytes, &out->address, &out->bytes);
 }
 
 CUresult weir_host_library_global(struct weir_session *s,
@@ -657,5 +687,5 @@ CUresult weir_host_library_global(struct weir_session *s,
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
     m->used = true;
     out->managed = is_managed(s, address);
-    return admit_global(s, m, address, bytes, &out->address, &out->bytes);
+    return admit_global(s, m, in->name, address, bytes, &out->address, &out->bytes);
 }

@@ -80,8 +80,7 @@ static void unload_if_due(weir_handle handle, void *object, void *user)
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);
     }
-    weir_variables_destroy(m->variables);
-    m->variables = NULL;
+    weir_variables_forget(m);
     m->used = m->reset_due = m->in_graph = false;
     m->ran = 0;
 }

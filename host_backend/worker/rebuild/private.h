@@ -42,6 +42,8 @@ const char *weir_rebuild_variables_save(struct weir_session *session);
 /** Why no other worker can have the session's variables as they were last saved. @return static;
  * NULL: one can */
 const char *weir_rebuild_variables_why(struct weir_session *session);
+/** Must variables get the same addresses there, since their addresses may be in memory? */
+bool weir_rebuild_variables_fixed(struct weir_session *session);
 /** Put the saved contents into a box. @param ret_n  how many modules have some @thread owner */
 void weir_rebuild_variables_put(struct weir_session *session, struct weir_box *box,
                                 uint32_t *ret_n);

@@ -18,11 +18,12 @@
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
-struct variables { /* as the box has them; the bytes follow */
+struct variables { /* as the box has them; where the n variables were, and the bytes, follow */
     uint64_t module, bytes;
-    uint32_t kind, unused;
+    uint32_t kind, n;
 };
 
 struct visit {
@@ -31,6 +32,8 @@ struct visit {
     struct weir_box *box;
     uint32_t n; /* modules */
     uint64_t bytes;
+    const struct weir_host_module **modules;
+    weir_handle *handles; /* of the modules */
 };
 
 static void visit_code(struct weir_session *s,
@@ -110,7 +113,7 @@ static void save(weir_handle handle, void *object, void *user)
     struct weir_session *s = visit->session;
 
     (void)handle;
-    if (visit->why || ((m->ran & WEIR_CODE_UNSAVED) == 0 && !m->in_graph)) {
+    if (visit->why || ((m->ran & WEIR_CODE_UNSAVED) == 0 && !m->in_graph && m->n_asked == 0)) {
         return;
     }
     visit->why = why_not(s, m);
@@ -150,6 +153,27 @@ const char *weir_rebuild_variables_save(struct weir_session *session)
     return visit.why;
 }
 
+static bool is_saved(const struct weir_host_module *m)
+{
+    return m->variables && m->variables->data;
+}
+
+static void look_if_fixed(weir_handle handle, void *object, void *user)
+{
+    const struct weir_host_module *m = object;
+
+    (void)handle;
+    *(bool *)user |= is_saved(m) && m->variables->fixed;
+}
+
+bool weir_rebuild_variables_fixed(struct weir_session *session)
+{
+    bool fixed = false;
+
+    visit_code(session, look_if_fixed, &fixed);
+    return fixed;
+}
+
 static void look(weir_handle handle, void *object, void *user)
 {
     struct visit *visit = user;
@@ -170,39 +194,103 @@ const char *weir_rebuild_variables_why(struct weir_session *session)
 
 /* ---------------------------------------------------------------- boxes */
 
-static void put(weir_handle handle, void *object, void *user)
+static void collect(weir_handle handle, void *object, void *user)
 {
-    const struct weir_host_module *m = object;
     struct visit *visit = user;
 
-    if (m->variables && m->variables->data) {
-        const struct variables v = {handle, m->variables->bytes, m->o.kind, 0};
-
-        (void)weir_box_put(visit->box, &v, sizeof v);
-        (void)weir_box_put(visit->box, m->variables->data, v.bytes);
+    if (is_saved(object)) {
+        if (visit->modules) {
+            visit->modules[visit->n] = object;
+            visit->handles[visit->n] = handle;
+        }
         visit->n++;
     }
 }
 
+static CUdeviceptr first_address(const struct weir_variables *v)
+{
+    CUdeviceptr first = v->of[0].at;
+
+    for (uint32_t i = 1; i < v->n; i++) {
+        first = v->of[i].at < first ? v->of[i].at : first;
+    }
+    return first;
+}
+
+static void put(const struct weir_host_module *m, weir_handle handle, struct weir_box *box)
+{
+    const struct weir_variables *v = m->variables;
+    const struct variables head = {handle, v->bytes, m->o.kind, v->n};
+
+    (void)weir_box_put(box, &head, sizeof head);
+    for (uint32_t i = 0; i < v->n; i++) {
+        (void)weir_box_put(box, &v->of[i].at, sizeof v->of[i].at);
+    }
+    (void)weir_box_put(box, v->data, v->bytes);
+}
+
+/* Put the modules into the box in the order of their variables' addresses, in which they were
+ * loaded: the other driver is to place them alike. */
 void weir_rebuild_variables_put(struct weir_session *session, struct weir_box *box, uint32_t *ret_n)
 {
-    struct visit visit = {.session = session, .box = box};
+    struct visit visit = {.session = session};
 
-    visit_code(session, put, &visit);
+    visit_code(session, collect, &visit);
     *ret_n = visit.n;
+    visit.modules = calloc(visit.n + 1u, sizeof *visit.modules);
+    visit.handles = calloc(visit.n + 1u, sizeof *visit.handles);
+    box->failed |= !visit.modules || !visit.handles;
+    if (!box->failed) {
+        visit.n = 0;
+        visit_code(session, collect, &visit);
+    }
+    for (uint32_t left = box->failed ? 0 : visit.n, next; left != 0; left--) {
+        next = 0;
+        for (uint32_t i = 1; i < left; i++) {
+            next = first_address(visit.modules[i]->variables) <
+                           first_address(visit.modules[next]->variables)
+                       ? i
+                       : next;
+        }
+        put(visit.modules[next], visit.handles[next], box);
+        visit.modules[next] = visit.modules[left - 1];
+        visit.handles[next] = visit.handles[left - 1];
+    }
+    free(visit.modules);
+    free(visit.handles);
+}
+
+/* Are the variables where they were? Their addresses may be in memory. */
+static CUresult compare(struct weir_session *s, struct weir_host_module *m, const CUdeviceptr *was)
+{
+    WEIR_TRY(locate(s, m));
+    for (uint32_t i = 0; i < m->variables->n && m->variables->fixed; i++) {
+        const struct weir_variable *v = &m->variables->of[i];
+
+        if (v->at != was[i]) {
+            weir_log_info("session: a variable has another address here session=%llu tenant=%s "
+                          "variable=\"%s\" was=0x%llx is=0x%llx",
+                          (unsigned long long)s->id, s->tenant->name, v->name,
+                          (unsigned long long)was[i], (unsigned long long)v->at);
+            return CUDA_ERROR_INVALID_ADDRESS_SPACE;
+        }
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_rebuild_variables_get(struct weir_session *session, struct weir_box *box)
 {
     const struct variables *v = weir_box_get(box, sizeof *v);
-    const void *data = v ? weir_box_get(box, v->bytes) : NULL;
+    const CUdeviceptr *was = v ? weir_box_get(box, v->n * sizeof *was) : NULL;
+    const void *data = was ? weir_box_get(box, v->bytes) : NULL;
     struct weir_session *s = session;
     struct weir_host_module *m =
         data && (v->kind == WEIR_KIND_MODULE || v->kind == WEIR_KIND_LIBRARY)
             ? weir_host_object_get(s, (enum weir_kind)v->kind, v->module)
             : NULL;
 
-    if (!m || !m->image || why_not(s, m) || m->variables->bytes != v->bytes || v->bytes == 0) {
+    if (!m || !m->image || why_not(s, m) || m->variables->bytes != v->bytes ||
+        m->variables->n != v->n || v->bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (weir_variables_take_room(m->variables, &s->tenant->account) != WEIR_OK) {
@@ -211,5 +299,6 @@ CUresult weir_rebuild_variables_get(struct weir_session *session, struct weir_bo
     memcpy(m->variables->data, data, v->bytes);
     m->ran = WEIR_CODE_RAN;
     WEIR_TRY(weir_session_enter(s, m->o.device));
+    WEIR_TRY(compare(s, m, was));
     return copy(s, m, true);
 }

@@ -79,6 +79,7 @@ struct weir_session_book {
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
     atomic_bool may_leave;            /* it rests and can be moved */
+    atomic_bool fixed;                /* ... if variables lie where they were in the other one */
     atomic_bool asked;                /* it is to leave the worker, if it may */
     /* Why the session stays in its worker, as of when it last rested; static; "": it can be moved;
      * NULL: it has not rested yet. Any thread may read it. */

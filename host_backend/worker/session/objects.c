@@ -253,7 +253,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
         struct weir_host_module *m = (struct weir_host_module *)o;
 
         weir_image_put(&session->tenant->images, m->image);
-        weir_variables_destroy(m->variables);
+        weir_variables_forget(m);
         free(m->options);
     }
     if (o->charged_bytes != 0) {
