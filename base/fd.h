@@ -1,6 +1,5 @@
 /* Descriptors that may not be there: -1 stands for none. */
-#ifndef WEIR_BASE_FD_H
-#define WEIR_BASE_FD_H
+#pragma once
 
 #include <unistd.h>
 
@@ -12,5 +11,3 @@ static inline int weir_fd_close(int fd)
     }
     return -1;
 }
-
-#endif

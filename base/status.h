@@ -1,6 +1,5 @@
 /* Status codes of Weir's own functions, and diagnostics for anything that has source text. */
-#ifndef WEIR_BASE_STATUS_H
-#define WEIR_BASE_STATUS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -60,5 +59,3 @@ struct weir_diag {
  */
 void weir_diag_set(struct weir_diag *diag, uint32_t line, uint32_t column, const char *fmt, ...)
     WEIR_PRINTF(4, 5);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Source: docs/design/memory.md
  */
-#ifndef WEIR_GUEST_LIB_MEMORY_H
-#define WEIR_GUEST_LIB_MEMORY_H
+#pragma once
 
 #include "guest_lib/lock.h"
 #include "guest_lib/stream.h"
@@ -334,5 +333,3 @@ bool weir_copies_ordered_pending(void);
 CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
                        const struct weir_guest_copy_side *src, uint64_t width, uint64_t height,
                        uint64_t depth, struct weir_guest_stream *stream, bool sync);
-
-#endif

@@ -1,6 +1,5 @@
 /* Types and functions that the core's files share. docs/design/scheduling.md explains the model. */
-#ifndef WEIR_SCHED_PRIVATE_H
-#define WEIR_SCHED_PRIVATE_H
+#pragma once
 
 #include "sched/policy.h"
 #include "sched/predict.h"
@@ -696,5 +695,3 @@ void policies_changing(struct weir_sched *sched, struct tenant *tenant);
 void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready);
 void policy_blame(struct weir_sched *sched, enum weir_policy_kind kind, enum mistake mistake,
                   const char *what, const struct tenant *tenant);
-
-#endif

@@ -2,8 +2,7 @@
  * Answers that the guest library and softgpu both give. Their generated entry points have checked
  * the arguments.
  */
-#ifndef WEIR_PROTO_COMMON_ANSWERS_H
-#define WEIR_PROTO_COMMON_ANSWERS_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -28,5 +27,3 @@ CUresult weir_answer_error_string(CUresult error, const char **ret_text);
 CUresult weir_answer_properties(CUresult (*attribute)(int *value, CUdevice_attribute id,
                                                       CUdevice dev),
                                 CUdevice dev, CUdevprop *ret_properties);
-
-#endif

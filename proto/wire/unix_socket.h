@@ -1,6 +1,5 @@
 /* Unix socket addresses. Private to proto/wire. */
-#ifndef WEIR_PROTO_WIRE_UNIX_SOCKET_H
-#define WEIR_PROTO_WIRE_UNIX_SOCKET_H
+#pragma once
 
 #include "base/status.h"
 #include <string.h>
@@ -21,5 +20,3 @@ static inline enum weir_status weir_unix_address(const char *path, struct sockad
     memcpy(ret_address->sun_path, path, len);
     return WEIR_OK;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * they release it. The other functions acquire the lock themselves. All return the entry point's
  * CUresult on failure.
  */
-#ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
-#define WEIR_SOFTGPU_DRIVER_FORWARD_H
+#pragma once
 
 #include "proto/common/answers.h"
 #include "proto/common/capture_mode.h"
@@ -107,5 +106,3 @@ CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t d
                             CUstream stream, bool wait);
 CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait);
 CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait);
-
-#endif

@@ -1,6 +1,5 @@
 /* What graph.c, graph_nodes.c and graph_exec.c share. */
-#ifndef WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
-#define WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
+#pragma once
 
 #include "softgpu/driver/forward.h"
 
@@ -28,5 +27,3 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
 CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_soft_graph *graph);
 /** Is a capture adding to the graph? */
 bool weir_soft_capture_uses(const struct weir_soft_graph *graph);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Session thread only, unless a member says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 #include "proto/cuda_abi.h"
@@ -132,5 +131,3 @@ void weir_session_book_images(struct weir_session *session,
                               void *user);
 /** Why no other worker could make the session's objects again. @return static; NULL: one could */
 const char *weir_session_book_why(struct weir_session *session);
-
-#endif
