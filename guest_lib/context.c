@@ -8,7 +8,6 @@
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/common/ctx_stack.h"

@@ -6,7 +6,6 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/register.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct node {
     struct weir_mem mem;

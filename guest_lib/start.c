@@ -19,8 +19,6 @@
 #include "guest_lib/stream.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
-#include "proto/guest_calls.h"
-#include "proto/ops.h"
 #include "proto/wire/address.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/discover.h"

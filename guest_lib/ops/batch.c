@@ -5,7 +5,6 @@
  * Each copy names an order in which its source may be read. The guest always reads pageable memory
  * before the call returns, which every order allows.
  */
-#include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_hand.h"

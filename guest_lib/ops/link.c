@@ -1,6 +1,5 @@
 /* cuLink*: inputs are stored with the host like images; the result is fetched once, at
  * completion. */
-#include "guest_lib/entry.h"
 #include "guest_lib/image.h"
 #include "guest_lib/module.h"
 #include "proto/guest_calls.h"

@@ -13,7 +13,6 @@
 #include "base/fd.h"
 #include "base/file_text.h"
 #include "base/thread.h"
-#include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,6 @@
  * makes it current before retaining it. Teardown waits for the context's work, runs the destructors
  * of its local storage with no lock held, then retires everything that was made in it.
  */
-#include "base/log.h"
 #include "proto/common/ctx_stack.h"
 #include "softgpu/driver/forward.h"
 

@@ -1,7 +1,6 @@
 /* The cuDevice* entries, cuInit and the version. */
 #include "proto/common/common.h"
 #include "softgpu/driver/driver.h"
-#include "softgpu/driver/entry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 #include "softgpu/memory.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

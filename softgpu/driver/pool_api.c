@@ -8,7 +8,6 @@
 #include "softgpu/driver/driver.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolProps *props,
                              struct weir_soft_pool **ret_pool)

@@ -13,7 +13,6 @@
 #include "host_backend/supervisor/state/users.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

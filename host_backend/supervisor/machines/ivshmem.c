@@ -14,7 +14,6 @@
 #include "host_backend/supervisor/machines/ivshmem.h"
 
 #include "base/fd.h"
-#include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"

@@ -4,7 +4,6 @@
 #include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-#include "base/clock.h"
 #include <assert.h>
 #include <fcntl.h>
 #include <linux/nsfs.h>

@@ -25,7 +25,6 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/workers/worker_for.h"
 
-#include "base/log.h"
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>

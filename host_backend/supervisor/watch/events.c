@@ -16,7 +16,6 @@
 #include "host_backend/supervisor/watch/append.h"
 
 #include "base/clock.h"
-#include "base/text.h"
 #include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <poll.h>

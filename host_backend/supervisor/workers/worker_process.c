@@ -14,7 +14,6 @@
 #include "host_backend/supervisor/workers/worker_log.h"
 #include "host_backend/supervisor/workers/workers.h"
 
-#include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -25,7 +25,6 @@
 #include "host_backend/worker/state/worker.h"
 
 #include "base/addresses.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/device/device_idle.h"

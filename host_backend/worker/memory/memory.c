@@ -5,7 +5,6 @@
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/state/hooks.h"
-#include "host_backend/worker/state/platform.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/rebuild/private.h"
-#include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"

@@ -5,7 +5,6 @@
  * operation zeroes the whole chunk, and it is used again. The watcher keeps one zeroed chunk ready,
  * so that no launch waits for memory. If none is ready, the kernel is launched as its original.
  */
-#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
 
 #include "base/clock.h"
