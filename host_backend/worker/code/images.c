@@ -104,9 +104,8 @@ enum weir_status weir_image_reserve(struct weir_host_image_store *store, uint64_
 {
     bool good;
 
-    if (bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY)) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY),
+                 WEIR_ERR_QUOTA);
     WEIR_LOCKED(&store->lock);
     do {
         good = weir_account_charge(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
