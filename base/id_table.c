@@ -102,9 +102,7 @@ static struct slot *make_slot_locked(struct side *side, uint32_t index)
         return slot;
     }
     struct slot *chunk = calloc(CHUNK_SLOTS, sizeof *chunk);
-    if (!chunk) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!chunk, NULL);
     /* S3: publishes the zeroed chunk; meets A3 in find_slot. */
     __atomic_store_n(&side->chunks[index / CHUNK_SLOTS], chunk, __ATOMIC_RELEASE);
     return &chunk[index % CHUNK_SLOTS];

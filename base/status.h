@@ -14,7 +14,8 @@ enum weir_status {
     WEIR_STATUS_COUNT
 };
 
-/* Return an error from the function if a condition holds: what the function itself checks. */
+/* Return an error from the function if a condition holds: what the function itself checks. The
+ * error is a status, or the false or NULL by which such a function says that it failed. */
 #define WEIR_FAIL_IF(condition, error)                                                             \
     do {                                                                                           \
         if (condition) {                                                                           \

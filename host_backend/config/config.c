@@ -270,9 +270,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
             return false;
         }
         by[first] = item->key;
-        if (!weir_row_store(&table->rows[i], object, item, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_row_store(&table->rows[i], object, item, diag), false);
     }
     return true;
 }
@@ -290,9 +288,7 @@ static bool read_tenant(const struct weir_toml_value *from, struct weir_host_con
         return WEIR_WRONG(from, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX);
     }
     weir_tenant_config_default(tenant, "");
-    if (!read_rows(&tenant_table, from, tenant, diag)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!read_rows(&tenant_table, from, tenant, diag), false);
     if (tenant->name[0] == 0) {
         return WEIR_WRONG(from, "this tenant has no name");
     }
@@ -323,9 +319,7 @@ static bool read_tenants(const struct weir_toml_value *from, struct weir_host_co
         return WEIR_WRONG(from, "each tenant is a table in two brackets: [[tenant]]");
     }
     for (const struct weir_toml_value *item = from->items; item; item = item->next) {
-        if (!read_tenant(item, config, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_tenant(item, config, diag), false);
     }
     return true;
 }
@@ -628,9 +622,7 @@ static bool read_tree(const struct weir_toml_value *root, struct weir_host_confi
     const struct weir_toml_value *host = weir_toml_find(root, "host");
 
     for (const struct weir_toml_value *item = root->items; item; item = item->next) {
-        if (!read_table(item, config, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_table(item, config, diag), false);
     }
     if (config->window_base % config->window_bytes != 0) {
         weir_diag_set(diag, 0, 0, "window_base is not a multiple of window_bytes");

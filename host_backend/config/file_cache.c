@@ -257,9 +257,7 @@ static bool read_all(int fd, void *to, size_t bytes)
     for (size_t at = 0; at < bytes;) {
         ssize_t n = read(fd, (char *)to + at, bytes - at);
 
-        if (n <= 0 && !(n < 0 && errno == EINTR)) {
-            return false;
-        }
+        WEIR_FAIL_IF(n <= 0 && !(n < 0 && errno == EINTR), false);
         at += n > 0 ? (size_t)n : 0;
     }
     return true;

@@ -17,9 +17,7 @@ static struct weir_soft_capture *captures; /* all captures that have not ended *
 static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes *from)
 {
     for (uint32_t i = 0; i < from->n; i++) {
-        if (!weir_soft_nodes_add(to, from->at[i], &from->edges[i])) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_soft_nodes_add(to, from->at[i], &from->edges[i]), false);
     }
     return true;
 }

@@ -33,9 +33,7 @@ static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx =
         weir_soft_object_new(WEIR_SOFT_CONTEXT, sizeof(*ctx), NULL, ctx_release);
-    if (!ctx) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!ctx, NULL);
     ctx->device = device;
     ctx->api_version = 3020;
     ctx->id = weir_soft_next_id();

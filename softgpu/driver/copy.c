@@ -176,9 +176,7 @@ static bool stage(struct weir_soft_op *op)
         return false;
     }
     void *copy = malloc(bytes);
-    if (!copy) {
-        return false;
-    }
+    WEIR_FAIL_IF(!copy, false);
     struct weir_soft_copy in = *box;
     in.dst = (uint64_t)(uintptr_t)copy;
     in.dst_row_bytes = box->width_bytes;

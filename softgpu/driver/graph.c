@@ -27,9 +27,7 @@ bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *n
         nodes->at = at ? at : nodes->at;
         CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
         nodes->edges = edges ? edges : nodes->edges;
-        if (!at || !edges) {
-            return false;
-        }
+        WEIR_FAIL_IF(!at || !edges, false);
         nodes->cap = cap;
     }
     nodes->at[nodes->n] = node;

@@ -267,9 +267,7 @@ static bool queue_node(struct weir_soft_graph_exec *exec, struct exec_node *node
     struct weir_soft_ctx *ctx = exec->object.ctx;
     struct weir_soft_op *op = node->disabled ? NULL : node->op;
     struct weir_soft_task *begin = weir_soft_task_new(ctx, node->child ? NULL : op, priority);
-    if (!begin) {
-        return false;
-    }
+    WEIR_FAIL_IF(!begin, false);
     begin->node = (uint32_t)(node - exec->nodes) + 1;
     bool good = node->n_before > 0 || weir_soft_task_after(begin, first);
     for (uint32_t i = 0; i < node->n_before; i++) {

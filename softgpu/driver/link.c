@@ -107,9 +107,7 @@ static char *serialize(const struct weir_soft_image *image, size_t *ret_bytes)
         bytes += 8 + image->sources[i].bytes;
     }
     char *out = malloc(bytes);
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     uint32_t magic = LINKED_MAGIC;
     memcpy(out, &magic, 4);
     memcpy(out + 4, &image->n_sources, 4);

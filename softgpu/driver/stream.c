@@ -35,9 +35,7 @@ struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsign
 {
     struct weir_soft_stream *stream =
         weir_soft_object_new(WEIR_SOFT_STREAM, sizeof(*stream), ctx, stream_release);
-    if (!stream) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!stream, NULL);
     stream->flags = flags;
     stream->priority = clamped(priority);
     stream->id = weir_soft_next_id();

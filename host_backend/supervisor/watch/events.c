@@ -125,9 +125,7 @@ static bool next_line(struct weir_sup_events *events, struct follower *f)
     const struct weir_status_event *event = first_from(events, f->next);
     FILE *out = event ? open_memstream(&f->line, &f->bytes) : NULL;
 
-    if (!out) {
-        return false;
-    }
+    WEIR_FAIL_IF(!out, false);
     weir_status_text_event(out, event);
     if (fclose(out) != 0) {
         free(f->line);

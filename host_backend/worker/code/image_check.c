@@ -132,9 +132,7 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
 {
     const uint8_t *e = payload + *at;
 
-    if (!inside(*at, ENTRY_HEADER, bytes)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!inside(*at, ENTRY_HEADER, bytes), false);
     uint64_t header = read_u32(e + 4);
     *ret = (struct entry){.start = e,
                           .kind = read_u16(e),
@@ -162,9 +160,7 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
     }
     *budget -= entry->unpacked;
     uint8_t *room = malloc(entry->unpacked);
-    if (!room) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!room, NULL);
     if (entry->flags & ENTRY_ZSTD) {
         size_t n = ZSTD_decompress(room, entry->unpacked, entry->data, entry->packed);
 
@@ -315,9 +311,7 @@ static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally 
         return false;
     }
     uint8_t *room = unpack(entry, budget, &n);
-    if (!room) {
-        return false;
-    }
+    WEIR_FAIL_IF(!room, false);
     bool good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
     if (good) {
         look_at(tally, entry, room, n);
@@ -374,9 +368,7 @@ static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum kee
     uint64_t at = 0;
 
     while (at < bytes) {
-        if (!next_entry(payload, bytes, &at, &entry)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!next_entry(payload, bytes, &at, &entry), false);
         code |= runs_as_it_is(&entry, sm);
         ptx |= entry.kind == KIND_PTX && entry.arch <= sm;
     }
@@ -442,9 +434,7 @@ static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint3
 
     *ret_arch = 0;
     while (at < bytes) {
-        if (!next_entry(payload, bytes, &at, &entry)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!next_entry(payload, bytes, &at, &entry), false);
         if (runs_as_it_is(&entry, sm) && entry.arch > *ret_arch) {
             *ret_arch = entry.arch;
         }

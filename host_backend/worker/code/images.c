@@ -88,9 +88,7 @@ static bool drop_one_locked(struct weir_host_image_store *store)
     for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         last = (*at)->refs == 0 ? at : last;
     }
-    if (!last) {
-        return false;
-    }
+    WEIR_FAIL_IF(!last, false);
     victim = *last;
     *last = victim->next;
     uint64_t bytes = victim->bytes + victim->more_bytes;

@@ -76,9 +76,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
     }
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
     void *larger = realloc(*array, wanted * element_bytes);
-    if (!larger) {
-        return false;
-    }
+    WEIR_FAIL_IF(!larger, false);
     *array = larger;
     *room = (uint32_t)wanted;
     return true;

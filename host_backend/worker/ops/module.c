@@ -54,9 +54,7 @@ static struct weir_upload *new_upload(struct weir_session *s, const struct weir_
 {
     struct weir_upload *u = calloc(1, sizeof *u);
 
-    if (!u) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!u, NULL);
     u->data = malloc(in->bytes + WEIR_IMAGE_TAIL_BYTES);
     if (!u->data) {
         free(u);
