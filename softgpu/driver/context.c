@@ -281,22 +281,6 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, int n_params,
-                                  unsigned int flags, CUdevice dev)
-{
-    WEIR_FAIL_IF(n_params < 0 || (n_params > 0 && !params), CUDA_ERROR_INVALID_VALUE);
-    WEIR_FAIL_IF(n_params > 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    return weir_soft_cuCtxCreate_v2(ret, flags, dev);
-}
-
-CUresult weir_soft_cuCtxCreate_v4(CUcontext *ret, CUctxCreateParams *params, unsigned int flags,
-                                  CUdevice dev)
-{
-    WEIR_FAIL_IF(params && params->cigParams, CUDA_ERROR_NOT_SUPPORTED);
-    return weir_soft_cuCtxCreate_v3(ret, params ? params->execAffinityParams : NULL,
-                                    params ? params->numExecAffinityParams : 0, flags, dev);
-}
-
 CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();

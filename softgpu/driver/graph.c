@@ -532,31 +532,6 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsigned int flags)
-{
-    WEIR_SOFT_LOCKED();
-    (void)flags;
-    static const char *const names[] = {"kernel", "memcpy", "memset", "host",       "graph",
-                                        "empty",  "wait",   "record", "sem signal", "sem wait",
-                                        "alloc",  "free",   "mem op", "conditional"};
-    struct weir_soft_graph *graph;
-    WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
-    WEIR_TRY(weir_soft_graph_find(handle, &graph));
-    FILE *file = fopen(path, "w");
-    WEIR_FAIL_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
-    fprintf(file, "digraph graph_%p {\n", (void *)graph);
-    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
-        const char *kernel =
-            node->type == CU_GRAPH_NODE_TYPE_KERNEL ? node->op->kernel.function->info->name : "";
-        fprintf(file, "  n%p [label=\"%s %s\"];\n", (void *)node, names[node->type], kernel);
-        for (uint32_t i = 0; i < node->before.n; i++) {
-            fprintf(file, "  n%p -> n%p;\n", (void *)node->before.at[i], (void *)node);
-        }
-    }
-    fprintf(file, "}\n");
-    return fclose(file) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
-}
-
 /* ------------------------------------------------------------------ user objects */
 
 CUresult weir_soft_cuUserObjectCreate(CUuserObject *ret, void *ptr, CUhostFn destroy,

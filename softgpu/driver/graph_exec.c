@@ -203,18 +203,6 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph graph,
                                                              : instantiate(ret, graph, flags);
 }
 
-CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
-                                         char *log, size_t log_bytes)
-{
-    if (error_node) {
-        *error_node = NULL;
-    }
-    if (log && log_bytes > 0) {
-        log[0] = '\0';
-    }
-    return instantiate(ret, graph, 0);
-}
-
 CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
                                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params,
                                                 CUstream default_stream)
@@ -606,19 +594,6 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     weir_soft_users_put(users);
     return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                         : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-}
-
-CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode *error_node,
-                                     CUgraphExecUpdateResult *ret_update)
-{
-    CUgraphExecUpdateResultInfo info = {0};
-    WEIR_FAIL_IF(!ret_update, CUDA_ERROR_INVALID_VALUE);
-    CUresult result = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
-    *ret_update = info.result;
-    if (error_node) {
-        *error_node = info.errorNode;
-    }
-    return result;
 }
 
 CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,
