@@ -42,6 +42,14 @@ enum weir_status {
  */
 const char *weir_status_text(enum weir_status status);
 
+/**
+ * What an errno means; WEIR_ERR_IO where it says no more.
+ *
+ * @param error  an errno, not 0.
+ * @thread any
+ */
+enum weir_status weir_status_of_errno(int error);
+
 /* Where and why a text (PTX, a configuration file) was refused. Line and column count from 1. */
 struct weir_diag {
     uint32_t line;

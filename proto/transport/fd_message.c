@@ -56,31 +56,14 @@ static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
     return result < 0 && errno != EINTR ? WEIR_ERR_IO : WEIR_OK;
 }
 
-static enum weir_status status_of_errno(int error)
-{
-    switch (error) {
-    case EPIPE:
-    case ECONNRESET:
-    case ENOTCONN:
-        return WEIR_ERR_CLOSED;
-    case EMSGSIZE:
-        return WEIR_ERR_TOO_BIG;
-    case ENOMEM:
-    case ENOBUFS:
-        return WEIR_ERR_NO_MEMORY;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
 enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t len, int pass_fd,
                                       uint64_t deadline_ns)
 {
     int saved_errno = errno;
     enum weir_status status = WEIR_OK;
     while (status == WEIR_OK && weir_fd_send(socket_fd, bytes, len, pass_fd, MSG_DONTWAIT) < 0) {
-        status =
-            errno == EAGAIN ? wait_ready(socket_fd, POLLOUT, deadline_ns) : status_of_errno(errno);
+        status = errno == EAGAIN ? wait_ready(socket_fd, POLLOUT, deadline_ns)
+                                 : weir_status_of_errno(errno);
     }
     errno = saved_errno;
     return status;
@@ -119,7 +102,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
              * are delivered only after that error. */
             was_reset = true;
         } else if (len < 0) {
-            status = status_of_errno(errno);
+            status = weir_status_of_errno(errno);
         }
     }
     int fd = -1;
