@@ -6,6 +6,7 @@
  * use the same rows.
  */
 #include "host_backend/config/config.h"
+#include "base/fd.h"
 
 #include "base/guess.h"
 #include "base/text.h"
@@ -669,30 +670,12 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
                                   struct weir_diag *ret_diag)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    enum weir_status status = WEIR_ERR_NO_MEMORY;
-    char *text = NULL;
-    size_t bytes = 0;
-    ssize_t n = 0;
+    size_t bytes;
 
-    if (fd < 0) {
-        return errno == ENOENT   ? WEIR_ERR_NOT_FOUND
-               : errno == EACCES ? WEIR_ERR_DENIED
-                                 : WEIR_ERR_IO;
-    }
-    text = malloc(FILE_MAX_BYTES + 1);
-    while (text && bytes <= FILE_MAX_BYTES &&
-           (n = read(fd, text + bytes, FILE_MAX_BYTES + 1 - bytes)) > 0) {
-        bytes += (size_t)n;
-    }
-    if (text) {
-        if (n < 0) {
-            status = WEIR_ERR_IO;
-        } else if (bytes > FILE_MAX_BYTES) {
-            status = WEIR_ERR_TOO_BIG;
-        } else {
-            status = weir_config_parse(text, bytes, ret_config, ret_diag);
-        }
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
+    char *text = weir_fd_text(fd, FILE_MAX_BYTES, &bytes);
+    enum weir_status status =
+        text ? weir_config_parse(text, bytes, ret_config, ret_diag) : weir_status_of_errno(errno);
     free(text);
     close(fd);
     return status;
