@@ -66,6 +66,20 @@ CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_nod
 CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
                            struct weir_soft_node **ret_node);
 
+/** Set a node's parameters, in its graph or, with exec, in an instantiated one. */
+CUresult weir_soft_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                   const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult weir_soft_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
+                                 CUcontext ctx);
+CUresult weir_soft_node_set_memset(uint64_t exec, CUgraphNode node,
+                                   const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx);
+CUresult weir_soft_node_set_host(uint64_t exec, CUgraphNode node,
+                                 const CUDA_HOST_NODE_PARAMS *params);
+CUresult weir_soft_node_set_event(uint64_t exec, CUgraphNode node, CUgraphNodeType type,
+                                  CUevent event);
+CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode node,
+                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
+
 /** A library by handle: CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library);
 

@@ -411,74 +411,27 @@ static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void 
                                                               : CUDA_SUCCESS;
 }
 
-static CUresult exec_replace(struct exec_node *node, CUresult made, struct weir_soft_op *op)
+CUresult weir_soft_node_op(uint64_t exec, CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_op ***ret_op)
 {
-    if (made == CUDA_SUCCESS && op) {
-        weir_soft_op_put(node->op);
-        node->op = op;
+    struct exec_node *in_exec;
+    struct weir_soft_node *node;
+    if (exec) {
+        WEIR_TRY(exec_node_find((CUgraphExec)(uintptr_t)exec, handle, ret_op, type, &in_exec));
+        *ret_op = &in_exec->op;
+    } else {
+        WEIR_TRY(weir_soft_node_of(handle, type, &node));
+        *ret_op = &node->op;
     }
-    return made;
+    return CUDA_SUCCESS;
 }
 
-#define SET_EXEC(node_type, params, make)                                                          \
-    do {                                                                                           \
-        struct exec_node *node;                                                                    \
-        struct weir_soft_op *op = NULL;                                                            \
-        WEIR_TRY(exec_node_find(handle, source, (params), (node_type), &node));                    \
-        CUresult made = (make);                                                                    \
-        return exec_replace(node, made, op);                                                       \
-    } while (0)
-
-CUresult weir_soft_cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode source,
-                                                     const CUDA_KERNEL_NODE_PARAMS *params)
+void weir_soft_op_replace(struct weir_soft_op **at, struct weir_soft_op *op)
 {
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, node->op, &op));
-}
-
-CUresult weir_soft_cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                  const CUDA_MEMCPY3D *params, CUcontext ctx)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMCPY, params, weir_soft_node_copy(params, ctx, &op));
-}
-
-CUresult weir_soft_cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                  const CUDA_MEMSET_NODE_PARAMS *params,
-                                                  CUcontext ctx)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMSET, params, weir_soft_node_set(params, ctx, &op));
-}
-
-CUresult weir_soft_cuGraphExecHostNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                const CUDA_HOST_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_HOST, params, weir_soft_node_host(params, &op));
-}
-
-CUresult weir_soft_cuGraphExecEventRecordNodeSetEvent(CUgraphExec handle, CUgraphNode source,
-                                                      CUevent event)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event,
-             weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op));
-}
-
-CUresult weir_soft_cuGraphExecEventWaitNodeSetEvent(CUgraphExec handle, CUgraphNode source,
-                                                    CUevent event)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event,
-             weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op));
-}
-
-CUresult weir_soft_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                      const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
+    if (op) {
+        weir_soft_op_put(*at);
+        *at = op;
+    }
 }
 
 CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode source,
@@ -492,8 +445,9 @@ CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode sour
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(exec_node_find(handle, source, params, params->type, &node));
-    CUresult made = weir_soft_node_any(params, node->op, &op);
-    return exec_replace(node, made, op);
+    WEIR_TRY(weir_soft_node_any(params, node->op, &op));
+    weir_soft_op_replace(&node->op, op);
+    return CUDA_SUCCESS;
 }
 
 /* Compare the shapes: the same number and types of nodes with the same edges, in the graph's own

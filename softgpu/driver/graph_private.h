@@ -21,6 +21,13 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
 CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
                             struct weir_soft_op **ret_op);
 
+/** Where a node of this type has its operation: in its graph or, with exec, in an instantiated
+ * one. */
+CUresult weir_soft_node_op(uint64_t exec, CUgraphNode node, CUgraphNodeType type,
+                           struct weir_soft_op ***ret_op);
+/** Put an operation where another one was. @param op  taken; NULL: the other one stays. */
+void weir_soft_op_replace(struct weir_soft_op **at, struct weir_soft_op *op);
+
 /** Add those of a graph and its child graphs, with as many references more. What others have of
  * *users stays as it is.
  * @param users  a reference of the caller's; NULL where there is no user object. */
