@@ -93,12 +93,10 @@ CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsi
     struct weir_jit_wire jit;
     struct weir_guest_image stored;
     WEIR_FAIL_IF(!image || !module, CUDA_ERROR_INVALID_VALUE);
-    CUresult result =
-        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store(image, &stored);
-    }
-    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
+    WEIR_TRY(
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit));
+    WEIR_TRY(weir_guest_image_store(image, &stored));
+    return module_new(&stored, &jit, module);
 }
 
 CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)

@@ -299,11 +299,9 @@ CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, 
                                             CUstream hStream)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result == CUDA_SUCCESS && found->imported) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    return result == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : result;
+    WEIR_TRY(get_pool(pool, &found));
+    WEIR_FAIL_IF(found->imported, CUDA_ERROR_INVALID_VALUE);
+    return alloc_from(found, dptr, bytesize, hStream);
 }
 
 static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream *stream)
