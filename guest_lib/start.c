@@ -174,7 +174,6 @@ static CUresult start_parts(const struct weir_welcome *welcome)
     WEIR_TRY(weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
                                                                      : CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_words_init());
-    WEIR_TRY(weir_mem_init());
     WEIR_TRY(weir_staging_init(weir_guest.channel.arena_bytes));
     return make_primaries();
 }
