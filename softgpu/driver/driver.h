@@ -180,6 +180,8 @@ struct weir_soft_ctx {
     struct weir_ctx_storage storage;
 };
 
+/** A context by handle, or NULL. A handle from cuCtxFromGreenCtx stands for the primary context. */
+struct weir_soft_ctx *weir_soft_ctx_of(CUcontext handle);
 /** The calling thread's context, ready for work:
  * 201 without one, 709 destroyed, its sticky error. */
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx);

@@ -77,8 +77,12 @@ CUresult weir_soft_node_set_host(uint64_t exec, CUgraphNode node,
                                  const CUDA_HOST_NODE_PARAMS *params);
 CUresult weir_soft_node_set_event(uint64_t exec, CUgraphNode node, CUgraphNodeType type,
                                   CUevent event);
+CUresult weir_soft_exec_set_event(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
+                                  CUevent event);
 CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode node,
                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
+/** Of any kind but memory. */
+CUresult weir_soft_node_set_any(uint64_t exec, CUgraphNode node, CUgraphNodeParams *params);
 
 /** A library by handle: CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library);

@@ -283,6 +283,13 @@ CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_nod
     return *ret_node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_node **ret_node)
+{
+    WEIR_TRY(weir_soft_node_find(handle, ret_node));
+    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();

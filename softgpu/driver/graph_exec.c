@@ -434,22 +434,6 @@ void weir_soft_op_replace(struct weir_soft_op **at, struct weir_soft_op *op)
     }
 }
 
-CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                            CUgraphNodeParams *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct exec_node *node;
-    struct weir_soft_op *op = NULL;
-    if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_TRY(exec_node_find(handle, source, params, params->type, &node));
-    WEIR_TRY(weir_soft_node_any(params, node->op, &op));
-    weir_soft_op_replace(&node->op, op);
-    return CUDA_SUCCESS;
-}
-
 /* Compare the shapes: the same number and types of nodes with the same edges, in the graph's own
  * order. */
 static CUgraphExecUpdateResult compare(const struct weir_soft_graph_exec *exec,

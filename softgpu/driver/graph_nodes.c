@@ -385,14 +385,7 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
 
 /* ------------------------------------------------------------------ reading */
 
-CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
-                           struct weir_soft_node **ret_node)
-{
-    WEIR_TRY(weir_soft_node_find(handle, ret_node));
-    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* As the function above, but also checks that the call's argument is not NULL. */
+/* As weir_soft_node_of(), but also checks that the call's argument is not NULL. */
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
                         struct weir_soft_node **ret_node)
 {
@@ -495,6 +488,13 @@ CUresult weir_soft_node_set_event(uint64_t exec, CUgraphNode handle, CUgraphNode
                                   event, &op));
 }
 
+CUresult weir_soft_exec_set_event(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type,
+                                  CUevent event)
+{
+    WEIR_FAIL_IF(!exec, CUDA_ERROR_INVALID_VALUE);
+    return weir_soft_node_set_event((uintptr_t)exec, handle, type, event);
+}
+
 CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode handle,
                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
@@ -502,19 +502,13 @@ CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode handle,
     SET_NODE(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
 }
 
-CUresult weir_soft_cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *params)
+CUresult weir_soft_node_set_any(uint64_t exec, CUgraphNode handle, CUgraphNodeParams *params)
 {
     WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    struct weir_soft_op *op = NULL;
-    WEIR_TRY(weir_soft_node_find(handle, &node));
-    if (!params || params->type != node->type || node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_TRY(weir_soft_node_any(params, node->op, &op));
-    weir_soft_op_replace(&node->op, op);
-    return CUDA_SUCCESS;
+    WEIR_FAIL_IF(params && (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+                            params->type == CU_GRAPH_NODE_TYPE_MEM_FREE),
+                 CUDA_ERROR_INVALID_VALUE);
+    SET_NODE(params->type, params, weir_soft_node_any(params, *at, &op));
 }
 
 /* ------------------------------------------------------------------ attributes of kernel nodes */
