@@ -33,6 +33,14 @@ enum weir_status {
         }                                                                                          \
     } while (0)
 
+/* Write a value where the caller wants it; NULL: nowhere. */
+#define WEIR_GIVE(to, value)                                                                       \
+    do {                                                                                           \
+        if (to) {                                                                                  \
+            *(to) = (value);                                                                       \
+        }                                                                                          \
+    } while (0)
+
 /**
  * The text of a status.
  *

@@ -42,9 +42,7 @@ bool weir_ctx_use(const struct weir_guest_ctx *ctx, uint32_t *ret_state)
 {
     weir_calls_enter(ctx);
     uint32_t state = __atomic_load_n(&ctx->state, __ATOMIC_SEQ_CST);
-    if (ret_state) {
-        *ret_state = state;
-    }
+    WEIR_GIVE(ret_state, state);
     return state == WEIR_CTX_ACTIVE;
 }
 

@@ -181,11 +181,7 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
     struct weir_op_library_global_out out;
     WEIR_TRY(ask_variable(library, name, managed, &out));
     WEIR_TRY(weir_module_note_global(NULL, out.address, out.bytes, out.managed, library));
-    if (ret_address) {
-        *ret_address = out.address;
-    }
-    if (ret_bytes) {
-        *ret_bytes = out.bytes;
-    }
+    WEIR_GIVE(ret_address, out.address);
+    WEIR_GIVE(ret_bytes, out.bytes);
     return CUDA_SUCCESS;
 }

@@ -120,9 +120,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
     free(link->cubin);
     link->cubin = cubin;
     *cubinOut = cubin;
-    if (sizeOut) {
-        *sizeOut = bytes;
-    }
+    WEIR_GIVE(sizeOut, bytes);
     return CUDA_SUCCESS;
 }
 

@@ -15,12 +15,8 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
     (void)weir_pools_give_back(false);
     WEIR_TRY(weir_call_mem_info(weir_guest_channel(), NULL, &out));
     uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
-    if (free) {
-        *free = available < out.total ? available : out.total;
-    }
-    if (total) {
-        *total = out.total;
-    }
+    WEIR_GIVE(free, available < out.total ? available : out.total);
+    WEIR_GIVE(total, out.total);
     return CUDA_SUCCESS;
 }
 
@@ -78,12 +74,8 @@ CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, C
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_mem mem;
     WEIR_FAIL_IF(!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST, CUDA_ERROR_NOT_FOUND);
-    if (pbase) {
-        *pbase = mem.device_base ? mem.device_base : mem.base;
-    }
-    if (psize) {
-        *psize = mem.bytes;
-    }
+    WEIR_GIVE(pbase, mem.device_base ? mem.device_base : mem.base);
+    WEIR_GIVE(psize, mem.bytes);
     return CUDA_SUCCESS;
 }
 

@@ -141,11 +141,7 @@ CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmod
     const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
     WEIR_TRY(weir_call_module_global(weir_guest_channel(), &in, &out));
     WEIR_TRY(weir_module_note_global(module->ctx, out.address, out.bytes, out.managed, module));
-    if (dptr) {
-        *dptr = out.address;
-    }
-    if (bytes) {
-        *bytes = out.bytes;
-    }
+    WEIR_GIVE(dptr, out.address);
+    WEIR_GIVE(bytes, out.bytes);
     return CUDA_SUCCESS;
 }

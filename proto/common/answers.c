@@ -187,9 +187,7 @@ CUresult weir_answer_instantiate(CUresult (*instantiate)(CUgraphExec *ret_exec, 
                                  CUgraphExec *ret_exec, CUgraph graph, CUgraphNode *ret_failed,
                                  char *log, size_t log_bytes)
 {
-    if (ret_failed) {
-        *ret_failed = NULL;
-    }
+    WEIR_GIVE(ret_failed, NULL);
     if (log && log_bytes) {
         log[0] = '\0';
     }
@@ -205,9 +203,7 @@ CUresult weir_answer_exec_update(CUresult (*update)(CUgraphExec exec, CUgraph gr
     WEIR_FAIL_IF(!ret_result, CUDA_ERROR_INVALID_VALUE);
     CUresult result = update(exec, graph, &info);
     *ret_result = info.result;
-    if (ret_failed) {
-        *ret_failed = info.errorNode;
-    }
+    WEIR_GIVE(ret_failed, info.errorNode);
     return result;
 }
 

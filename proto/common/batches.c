@@ -35,9 +35,7 @@ CUresult weir_answer_copies(CUresult (*copy)(CUdeviceptr dst, CUdeviceptr src, s
                             const size_t *firsts, size_t n_attributes, size_t *ret_failed,
                             CUstream stream)
 {
-    if (ret_failed) {
-        *ret_failed = SIZE_MAX;
-    }
+    WEIR_GIVE(ret_failed, SIZE_MAX);
     if (!dsts || !srcs || !sizes || !count || stream == CU_STREAM_LEGACY ||
         !list_good(attributes, firsts, n_attributes, count)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -158,9 +156,7 @@ CUresult weir_answer_boxes(CUresult (*copy)(const CUDA_MEMCPY3D *box, CUstream s
                            const CUDA_MEMCPY3D_BATCH_OP *boxes, size_t count, size_t *ret_failed,
                            unsigned long long flags, CUstream stream)
 {
-    if (ret_failed) {
-        *ret_failed = SIZE_MAX;
-    }
+    WEIR_GIVE(ret_failed, SIZE_MAX);
     WEIR_FAIL_IF(!count || !boxes || flags || stream == CU_STREAM_LEGACY, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         CUDA_MEMCPY3D box;

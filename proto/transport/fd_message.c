@@ -73,9 +73,7 @@ enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t l
 static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
 {
     if (!fds->fds_cut && (fds->n == 0 || (fds->n == 1 && ret_fd))) {
-        if (ret_fd) {
-            *ret_fd = fds->n ? fds->fd[0] : -1;
-        }
+        WEIR_GIVE(ret_fd, fds->n ? fds->fd[0] : -1);
         return WEIR_OK;
     }
     /* The list was cut off without any descriptor in it: this process can open no more, which is
@@ -116,9 +114,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
     }
     if (status == WEIR_OK) {
         *ret_len = (size_t)len;
-        if (ret_fd) {
-            *ret_fd = fd;
-        }
+        WEIR_GIVE(ret_fd, fd);
     } else {
         weir_fd_close(fd);
     }

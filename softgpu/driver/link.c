@@ -142,9 +142,7 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     link->output = serialize(&link->image, &bytes);
     WEIR_FAIL_IF(!link->output, CUDA_ERROR_OUT_OF_MEMORY);
     *ret = link->output;
-    if (ret_bytes) {
-        *ret_bytes = bytes;
-    }
+    WEIR_GIVE(ret_bytes, bytes);
     return CUDA_SUCCESS;
 }
 

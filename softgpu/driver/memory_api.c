@@ -13,12 +13,8 @@ CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if (total_bytes) {
-        *total_bytes = ctx->device->total_bytes;
-    }
-    if (free_bytes) {
-        *free_bytes = weir_soft_device_free_bytes(ctx->device);
-    }
+    WEIR_GIVE(total_bytes, ctx->device->total_bytes);
+    WEIR_GIVE(free_bytes, weir_soft_device_free_bytes(ctx->device));
     return CUDA_SUCCESS;
 }
 
@@ -86,12 +82,8 @@ CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUd
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     WEIR_FAIL_IF(!alloc, CUDA_ERROR_NOT_FOUND);
-    if (base) {
-        *base = alloc->base;
-    }
-    if (bytes) {
-        *bytes = alloc->bytes;
-    }
+    WEIR_GIVE(base, alloc->base);
+    WEIR_GIVE(bytes, alloc->bytes);
     return CUDA_SUCCESS;
 }
 

@@ -376,12 +376,8 @@ CUresult weir_soft_module_global(const struct weir_soft_module *module, const ch
         (managed && !global.managed)) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    if (address) {
-        *address = global.address;
-    }
-    if (bytes) {
-        *bytes = global.bytes;
-    }
+    WEIR_GIVE(address, global.address);
+    WEIR_GIVE(bytes, global.bytes);
     return CUDA_SUCCESS;
 }
 
