@@ -303,8 +303,8 @@ CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream,
 
 /* ------------------------------------------------------------------ sets */
 
-static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
-                         struct weir_soft_op **ret_op)
+CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
+                            struct weir_soft_op **ret_op)
 {
     if ((set->elementSize != 1 && set->elementSize != 2 && set->elementSize != 4) ||
         set->dst % set->elementSize != 0) {
@@ -329,12 +329,6 @@ static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ct
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
-                            struct weir_soft_op **ret_op)
-{
-    return set_make(set, ctx, ret_op);
-}
-
 CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
                           size_t width, size_t height, CUstream handle, bool wait)
 {
@@ -349,6 +343,6 @@ CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigne
                                    .width = width,
                                    .height = height};
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_TRY(set_make(&set, stream->object.ctx, &op));
+    WEIR_TRY(weir_soft_set_make(&set, stream->object.ctx, &op));
     return weir_soft_stream_submit(stream, op);
 }

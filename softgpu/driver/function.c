@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define DEFAULT_SHARED_BYTES 49152
-
 static int optin_bytes(const struct weir_soft_device *device)
 {
     int value = 0;
