@@ -4,6 +4,7 @@
  * each passes a fence and reads the other number, so at least one of them sees the other's write.
  */
 #include "base/account.h"
+#include "base/status.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -266,9 +267,7 @@ static bool charge_own(struct weir_account *account, enum weir_account_item item
 
 bool weir_account_charge(struct weir_account *account, enum weir_account_item item, uint64_t amount)
 {
-    if (!charge_page(account, item, amount)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!charge_page(account, item, amount), false);
     if (!charge_own(account, item, amount)) {
         release_page(account, item, amount);
         return false;

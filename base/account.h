@@ -16,8 +16,7 @@
  * also contains the amount that is *granted* now; the process that divides the machine among all
  * pages writes it. An account asks that process when it needs more.
  */
-#ifndef WEIR_BASE_ACCOUNT_H
-#define WEIR_BASE_ACCOUNT_H
+#pragma once
 
 #include "base/programs.h"
 #include <stdatomic.h>
@@ -227,5 +226,3 @@ uint64_t weir_account_left(const struct weir_account *account, enum weir_account
  */
 uint64_t weir_account_of_ended(const struct weir_account *account, struct weir_programs *programs,
                                uint64_t besides, uint64_t max_age_ns);
-
-#endif

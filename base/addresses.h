@@ -1,6 +1,5 @@
 /* Ranges of addresses that the process keeps from others, with nothing behind them. */
-#ifndef WEIR_BASE_ADDRESSES_H
-#define WEIR_BASE_ADDRESSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ bool weir_addresses_hold(uint64_t base, uint64_t bytes);
  * @thread any
  */
 bool weir_addresses_reclaim(uint64_t base, uint64_t bytes);
-
-#endif

@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/status.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,7 @@ static struct weir_arena_chunk *next_chunk(struct weir_arena *arena, size_t byte
         size = bytes;
     }
     struct weir_arena_chunk *chunk = malloc(sizeof *chunk + size);
-    if (!chunk) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!chunk, NULL);
     *chunk = (struct weir_arena_chunk){.size_bytes = size};
     if (last) {
         last->next = chunk;

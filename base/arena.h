@@ -4,8 +4,7 @@
  * Memory comes in chunks that survive weir_arena_reset(), so an arena that is reset after each call
  * stops allocating after the first few. The cap bounds what a hostile message can make us allocate.
  */
-#ifndef WEIR_BASE_ARENA_H
-#define WEIR_BASE_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t al
 
 /** A copy of len bytes of text with a NUL behind it, or NULL. @thread owner */
 char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len);
-
-#endif

@@ -1,7 +1,6 @@
 /* Monotonic time in nanoseconds, a pause for spin loops, and futexes on words that processes
  * share. */
-#ifndef WEIR_BASE_CLOCK_H
-#define WEIR_BASE_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ bool weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_n
 
 /** Wake up to count waiters of word (shared between processes). @thread any; errno preserved */
 void weir_futex_wake(uint32_t *word, int count);
-
-#endif

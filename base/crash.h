@@ -1,8 +1,7 @@
 /*
  * Says in the log where a process crashed.
  */
-#ifndef WEIR_BASE_CRASH_H
-#define WEIR_BASE_CRASH_H
+#pragma once
 
 /**
  * Install handlers for SIGSEGV, SIGILL, SIGFPE and SIGABRT. Before such a signal ends the process,
@@ -15,5 +14,3 @@
  * @thread call before other threads begin
  */
 void weir_crash_init(void);
-
-#endif

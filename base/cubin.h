@@ -3,8 +3,7 @@
  *
  * Both sides of a connection need these to find an image's end. Any thread.
  */
-#ifndef WEIR_BASE_CUBIN_H
-#define WEIR_BASE_CUBIN_H
+#pragma once
 
 #include <elf.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ static inline bool weir_cubin_has_bits(uint32_t type)
         return true;
     }
 }
-
-#endif

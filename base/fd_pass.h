@@ -1,6 +1,5 @@
 /* Passes descriptors with a message over a unix socket (SCM_RIGHTS). */
-#ifndef WEIR_BASE_FD_PASS_H
-#define WEIR_BASE_FD_PASS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ ssize_t weir_fd_receive(int socket_fd, void *bytes, size_t capacity, int flags,
 
 /** Close all descriptors; errno is preserved. @thread owner */
 void weir_fds_close(struct weir_fds *fds);
-
-#endif

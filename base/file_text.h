@@ -1,6 +1,5 @@
 /* Reads short files, such as those of /proc and /sys. */
-#ifndef WEIR_BASE_FILE_TEXT_H
-#define WEIR_BASE_FILE_TEXT_H
+#pragma once
 
 #include "base/fd.h"
 
@@ -23,5 +22,3 @@ static inline bool weir_file_text(const char *path, char *ret_text, size_t bytes
     ret_text[n > 0 ? n : 0] = 0;
     return n > 0;
 }
-
-#endif

@@ -13,8 +13,7 @@
  * arc4random: 2.36) must not be used in code that the guest library links;
  * tests/unit/base/test_symbols checks that.
  */
-#ifndef WEIR_BASE_GLIBC_PIN_H
-#define WEIR_BASE_GLIBC_PIN_H
+#pragma once
 
 #include <features.h>
 
@@ -73,6 +72,4 @@ WEIR_PIN(sem_timedwait, 2.2.5);
 WEIR_PIN(sem_trywait, 2.2.5);
 WEIR_PIN(sem_wait, 2.2.5);
 #undef WEIR_PIN
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* The text of a GPU's UUID. */
-#ifndef WEIR_BASE_GPU_UUID_H
-#define WEIR_BASE_GPU_UUID_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@
  * @thread any
  */
 void weir_gpu_uuid_text(const uint8_t uuid[16], char ret_text[WEIR_GPU_UUID_BYTES]);
-
-#endif

@@ -1,6 +1,5 @@
 /* Arrays that get longer by one element at a time. */
-#ifndef WEIR_BASE_GROW_H
-#define WEIR_BASE_GROW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ static inline bool weir_grow_to(void *array, size_t room, size_t element_bytes)
 #define WEIR_GROW_POWER(array, n)                                                                  \
     (((n) & ((n)-1)) != 0 ||                                                                       \
      weir_grow_to(&(array), (n) != 0 ? 2 * (size_t)(n) : 1, sizeof *(array)))
-
-#endif

@@ -1,6 +1,5 @@
 /* "Did you mean": the known word that is closest to a misspelt one. */
-#ifndef WEIR_BASE_GUESS_H
-#define WEIR_BASE_GUESS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -31,5 +30,3 @@ void weir_guess_offer(struct weir_guess *guess, const char *name);
  * @thread owner
  */
 const char *weir_guess_text(const struct weir_guess *guess, char room[64]);
-
-#endif

@@ -1,6 +1,5 @@
 /* XXH3-128 of a block of memory: the name of an image, the same on every machine. Not secure. */
-#ifndef WEIR_BASE_HASH_H
-#define WEIR_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ static inline uint32_t weir_hash_slot(uint64_t key, uint32_t count)
 {
     return (uint32_t)((key * 0x9E3779B97F4A7C15u >> 32) * count >> 32);
 }
-
-#endif

@@ -102,9 +102,7 @@ static struct slot *make_slot_locked(struct side *side, uint32_t index)
         return slot;
     }
     struct slot *chunk = calloc(CHUNK_SLOTS, sizeof *chunk);
-    if (!chunk) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!chunk, NULL);
     /* S3: publishes the zeroed chunk; meets A3 in find_slot. */
     __atomic_store_n(&side->chunks[index / CHUNK_SLOTS], chunk, __ATOMIC_RELEASE);
     return &chunk[index % CHUNK_SLOTS];
@@ -226,9 +224,7 @@ static enum weir_status make_free_locked(struct weir_id_table *table, struct sid
     while (side->end < end) {
         struct slot *slot = make_slot_locked(side, side->end);
 
-        if (!slot) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!slot, WEIR_ERR_NO_MEMORY);
         queue_free_locked(table, slot, side->end);
         __atomic_store_n(&side->end, side->end + 1, __ATOMIC_RELEASE);
     }
@@ -248,12 +244,8 @@ enum weir_status weir_id_table_put_own(struct weir_id_table *table, weir_handle 
     WEIR_LOCKED(&table->lock);
     WEIR_TRY(make_free_locked(table, side, index));
     struct slot *slot = make_slot_locked(side, index);
-    if (!slot) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    if (slot->state & 1) {
-        return WEIR_ERR_EXISTS;
-    }
+    WEIR_FAIL_IF(!slot, WEIR_ERR_NO_MEMORY);
+    WEIR_FAIL_IF(slot->state & 1, WEIR_ERR_EXISTS);
     if (index < side->end) {
         leave_queue_locked(table, side, index);
     }

@@ -10,8 +10,7 @@
  * The table maps handles to void pointers. Look-up is lock-free and may race with insertion; the
  * caller keeps the object alive. Capacity is fixed at creation, memory is committed as it is used.
  */
-#ifndef WEIR_BASE_ID_TABLE_H
-#define WEIR_BASE_ID_TABLE_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -115,5 +114,3 @@ uint32_t weir_id_table_count(const struct weir_id_table *table);
  */
 typedef void (*weir_id_table_visit_fn)(weir_handle handle, void *object, void *user);
 void weir_id_table_visit(struct weir_id_table *table, weir_id_table_visit_fn fn, void *user);
-
-#endif

@@ -7,8 +7,7 @@
  * The host logs at info; the guest library logs nothing unless WEIR_LOG names a level, or
  * "level:path". Never payload bytes, never on a hot path.
  */
-#ifndef WEIR_BASE_LOG_H
-#define WEIR_BASE_LOG_H
+#pragma once
 
 #include "base/status.h"
 
@@ -71,5 +70,3 @@ void weir_log_write(enum weir_log_level level, const char *fmt, ...) WEIR_PRINTF
 #define weir_log_warn(...)  weir_log_at(WEIR_LOG_WARN, __VA_ARGS__)
 #define weir_log_info(...)  weir_log_at(WEIR_LOG_INFO, __VA_ARGS__)
 #define weir_log_debug(...) weir_log_at(WEIR_LOG_DEBUG, __VA_ARGS__)
-
-#endif

@@ -2,8 +2,7 @@
  * Limits the lines that one user may cause in the log: a number for each level in an interval, then
  * none until the interval ends. Omitted lines are counted, and the next line reports their number.
  */
-#ifndef WEIR_BASE_LOG_RATE_H
-#define WEIR_BASE_LOG_RATE_H
+#pragma once
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -55,5 +54,3 @@ enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_lo
  * @thread any; for itself
  */
 void weir_log_limit_thread(struct weir_log_rate *rate, const char *whose);
-
-#endif

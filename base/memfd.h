@@ -1,6 +1,5 @@
 /* Files in memory that are passed to other processes. */
-#ifndef WEIR_BASE_MEMFD_H
-#define WEIR_BASE_MEMFD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@
  * @thread any
  */
 int weir_memfd_sealed(const char *name, uint64_t bytes);
-
-#endif

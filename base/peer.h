@@ -1,6 +1,5 @@
 /* The process at the other end of a unix socket. */
-#ifndef WEIR_BASE_PEER_H
-#define WEIR_BASE_PEER_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -22,5 +21,3 @@
  * @thread any
  */
 enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns) WEIR_MUST_CHECK;
-
-#endif

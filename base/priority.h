@@ -1,6 +1,5 @@
 /* Priority classes of tenants, for configuration, scheduler and reports. */
-#ifndef WEIR_BASE_PRIORITY_H
-#define WEIR_BASE_PRIORITY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -16,5 +15,3 @@ extern const char *const weir_priority_names[WEIR_PRIORITY_COUNT + 1];
 
 /** Find the class of a name. @return false: there is none, and nothing is written. @thread any */
 bool weir_priority_find(const char *name, enum weir_priority *ret_priority);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Internally locked (lock-free).
  */
-#ifndef WEIR_BASE_PROGRAMS_H
-#define WEIR_BASE_PROGRAMS_H
+#pragma once
 
 #include "base/clock.h"
 #include <stdatomic.h>
@@ -129,5 +128,3 @@ void weir_programs_await(struct weir_programs *programs, uint32_t ends, uint64_t
 /** Does no process have this number in this pid namespace? @param pid 0: not known, gives false.
  * @thread any; errno is preserved */
 bool weir_process_is_gone(uint32_t pid);
-
-#endif

@@ -1,6 +1,5 @@
 /* Replaces a file as a whole: a reader finds either the old contents or the new ones. */
-#ifndef WEIR_BASE_REPLACE_H
-#define WEIR_BASE_REPLACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,5 +17,3 @@ FILE *weir_replace_begin(const char *path);
  * @return false: PATH stays as it was, as after a full disk. @thread any
  */
 bool weir_replace_end(FILE *file, const char *path, bool good);
-
-#endif

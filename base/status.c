@@ -1,4 +1,5 @@
 #include "base/status.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -15,6 +16,43 @@ const char *weir_status_text(enum weir_status status)
         return "unknown status";
     }
     return texts[status];
+}
+
+enum weir_status weir_status_of_errno(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ENXIO:
+    case ECONNREFUSED:
+        return WEIR_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return WEIR_ERR_DENIED;
+    case ENOMEM:
+    case ENOBUFS:
+        return WEIR_ERR_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+        return WEIR_ERR_NO_DESCRIPTOR;
+    case ENOSPC:
+    case EDQUOT:
+        return WEIR_ERR_NO_SPACE;
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN:
+        return WEIR_ERR_CLOSED;
+    case EADDRINUSE:
+        return WEIR_ERR_EXISTS;
+    case EMSGSIZE:
+    case EFBIG:
+        return WEIR_ERR_TOO_BIG;
+    case EAGAIN:
+        return WEIR_ERR_AGAIN;
+    default:
+        return WEIR_ERR_IO;
+    }
 }
 
 void weir_diag_set(struct weir_diag *diag, uint32_t line, uint32_t column, const char *fmt, ...)

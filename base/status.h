@@ -1,6 +1,5 @@
 /* Status codes of Weir's own functions, and diagnostics for anything that has source text. */
-#ifndef WEIR_BASE_STATUS_H
-#define WEIR_BASE_STATUS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,7 +14,8 @@ enum weir_status {
     WEIR_STATUS_COUNT
 };
 
-/* Return an error from the function if a condition holds: what the function itself checks. */
+/* Return an error from the function if a condition holds: what the function itself checks. The
+ * error is a status, or the false or NULL by which such a function says that it failed. */
 #define WEIR_FAIL_IF(condition, error)                                                             \
     do {                                                                                           \
         if (condition) {                                                                           \
@@ -33,6 +33,14 @@ enum weir_status {
         }                                                                                          \
     } while (0)
 
+/* Write a value where the caller wants it; NULL: nowhere. */
+#define WEIR_GIVE(to, value)                                                                       \
+    do {                                                                                           \
+        if (to) {                                                                                  \
+            *(to) = (value);                                                                       \
+        }                                                                                          \
+    } while (0)
+
 /**
  * The text of a status.
  *
@@ -41,6 +49,14 @@ enum weir_status {
  * @thread any
  */
 const char *weir_status_text(enum weir_status status);
+
+/**
+ * What an errno means; WEIR_ERR_IO where it says no more.
+ *
+ * @param error  an errno, not 0.
+ * @thread any
+ */
+enum weir_status weir_status_of_errno(int error);
 
 /* Where and why a text (PTX, a configuration file) was refused. Line and column count from 1. */
 struct weir_diag {
@@ -60,5 +76,3 @@ struct weir_diag {
  */
 void weir_diag_set(struct weir_diag *diag, uint32_t line, uint32_t column, const char *fmt, ...)
     WEIR_PRINTF(4, 5);
-
-#endif

@@ -4,8 +4,7 @@
  * "Control characters" here are those that can move a cursor, end a line or change the direction of
  * writing: C0, DEL, C1 and Unicode's line separators and marks of direction.
  */
-#ifndef WEIR_BASE_TEXT_H
-#define WEIR_BASE_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ const char *weir_human_bytes(unsigned long long bytes, char text[16]);
 /** The same for a tenant's quota, which is 0 as long as no worker has said how much memory there
  * is: then it is "?". @return text @thread any */
 const char *weir_human_quota(unsigned long long bytes, char text[16]);
-
-#endif

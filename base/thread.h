@@ -1,7 +1,6 @@
 /* Threads for libraries that are loaded into other people's programs: they leave the program's
  * signals alone. Also conditions with a monotonic clock. */
-#ifndef WEIR_BASE_THREAD_H
-#define WEIR_BASE_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ static inline void weir_thread_let_go(pthread_mutex_t *const *mutex)
 #define WEIR_LOCKED(mutex)                                                                         \
     __attribute__((cleanup(weir_thread_let_go), unused)) pthread_mutex_t *const held_mutex =       \
         weir_thread_hold(mutex)
-
-#endif

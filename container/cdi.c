@@ -168,13 +168,6 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
     return status == WEIR_OK && ferror(out) ? WEIR_ERR_IO : status;
 }
 
-static enum weir_status status_of_errno(void)
-{
-    WEIR_FAIL_IF(errno == ENOSPC || errno == EDQUOT, WEIR_ERR_NO_SPACE);
-    WEIR_FAIL_IF(errno == ENOENT || errno == ENOTDIR, WEIR_ERR_NOT_FOUND);
-    return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
-}
-
 /* /var/run exists everywhere; the folder for CDI files below it may not. */
 static enum weir_status make_folder(const char *path)
 {
@@ -186,22 +179,20 @@ static enum weir_status make_folder(const char *path)
     }
     memcpy(folder, path, (size_t)(slash - path));
     folder[slash - path] = 0;
-    return mkdir(folder, 0755) == 0 || errno == EEXIST ? WEIR_OK : status_of_errno();
+    return mkdir(folder, 0755) == 0 || errno == EEXIST ? WEIR_OK : weir_status_of_errno(errno);
 }
 
 static enum weir_status write_file(const char *path, const struct weir_cdi_spec *spec)
 {
     FILE *out = fopen(path, "we");
 
-    if (!out) {
-        return status_of_errno();
-    }
+    WEIR_FAIL_IF(!out, weir_status_of_errno(errno));
     enum weir_status status = weir_cdi_write(out, spec);
     if (status == WEIR_OK && fflush(out) != 0) { /* a full disk shows here */
-        status = status_of_errno();
+        status = weir_status_of_errno(errno);
     }
     if (fchmod(fileno(out), 0644) != 0 && status == WEIR_OK) {
-        status = status_of_errno();
+        status = weir_status_of_errno(errno);
     }
     if (fclose(out) != 0 && status == WEIR_OK) {
         status = WEIR_ERR_IO;
@@ -221,7 +212,7 @@ enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *sp
         status = write_file(temporary, spec);
     }
     if (status == WEIR_OK && rename(temporary, path) != 0) {
-        status = status_of_errno();
+        status = weir_status_of_errno(errno);
     }
     if (status != WEIR_OK) {
         (void)unlink(temporary);

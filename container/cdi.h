@@ -4,8 +4,7 @@
  *
  * Source: the CDI specification, versions 0.3.0 to 0.5.0; docs/design/containers.md
  */
-#ifndef WEIR_CONTAINER_CDI_H
-#define WEIR_CONTAINER_CDI_H
+#pragma once
 
 #include "container/edits.h"
 #include <stdio.h>
@@ -57,5 +56,3 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec) WEI
  * @thread any; one at a time for a path
  */
 enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *spec) WEIR_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* A container's edits as arguments of `docker run`, for engines that do not know CDI (Docker before
  * 25). */
-#ifndef WEIR_CONTAINER_DOCKER_ARGS_H
-#define WEIR_CONTAINER_DOCKER_ARGS_H
+#pragma once
 
 #include "container/edits.h"
 #include <stdio.h>
@@ -33,5 +32,3 @@ enum weir_status weir_docker_args_write(FILE *out, const struct weir_container_e
 enum weir_status weir_docker_compose_write(FILE *out, const char *service,
                                            const struct weir_container_edits *const *edits,
                                            size_t n_edits, const char **ret_wrong) WEIR_MUST_CHECK;
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Source: docs/design/containers.md
  */
-#ifndef WEIR_CONTAINER_EDITS_H
-#define WEIR_CONTAINER_EDITS_H
+#pragma once
 
 #include "base/status.h"
 #include <limits.h>
@@ -88,5 +87,3 @@ enum weir_status weir_container_edits_new(const char *run_dir,
 /** A tenant's folder on the host. @return WEIR_OK, WEIR_ERR_TOO_BIG @thread any */
 enum weir_status weir_container_folder(const char *run_dir, const char *tenant, char *ret_path,
                                        size_t bytes) WEIR_MUST_CHECK;
-
-#endif

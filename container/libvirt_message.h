@@ -6,8 +6,7 @@
  * weir-libvirt parses the XML, so that the supervisor never does. The supervisor still checks every
  * text that arrives.
  */
-#ifndef WEIR_CONTAINER_LIBVIRT_MESSAGE_H
-#define WEIR_CONTAINER_LIBVIRT_MESSAGE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ struct weir_libvirt_message {
     char complaint[200];
     struct weir_libvirt_element element;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Which texts may stand in files of JSON and YAML. Private to container/. */
-#ifndef WEIR_CONTAINER_TEXT_H
-#define WEIR_CONTAINER_TEXT_H
+#pragma once
 
 #include "base/text.h"
 #include <stdbool.h>
@@ -17,5 +16,3 @@ static inline bool weir_text_ok(const char *text)
     }
     return true;
 }
-
-#endif

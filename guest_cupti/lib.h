@@ -3,8 +3,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_GUEST_CUPTI_LIB_H
-#define WEIR_GUEST_CUPTI_LIB_H
+#pragma once
 
 #include "proto/profile/cupti_abi.h"
 #include "proto/profile/session_table.h"
@@ -90,5 +89,3 @@ void weir_cupti_runtime_callback(const struct weir_profile_runtime *call);
 
 /** CUPTI's number of a function of the Driver API; 0: it has none. @thread any */
 uint32_t weir_cupti_driver_id(const struct weir_profile_call *call);
-
-#endif

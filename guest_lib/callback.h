@@ -5,8 +5,7 @@
  * reports that a stream has reached the function (host_func_call), the runner runs it and posts
  * host_func_done. The first registration starts the runner, which is one thread.
  */
-#ifndef WEIR_GUEST_LIB_CALLBACK_H
-#define WEIR_GUEST_LIB_CALLBACK_H
+#pragma once
 
 #include "guest_lib/channel.h"
 #include "guest_lib/stream.h"
@@ -61,5 +60,3 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
 
 /** For tests: forget all functions, and end the thread. @thread alone */
 void weir_callbacks_finish(void);
-
-#endif

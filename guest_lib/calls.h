@@ -8,8 +8,7 @@
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_GUEST_LIB_CALLS_H
-#define WEIR_GUEST_LIB_CALLS_H
+#pragma once
 
 #include "guest_lib/inside.h"
 #include "proto/cuda_abi.h"
@@ -175,5 +174,3 @@ void weir_calls_push_last(void);
 
 /** At the end of the process: print the table that WEIR_STATS requests. @thread any */
 void weir_calls_report(void);
-
-#endif

@@ -56,23 +56,6 @@ static bool file_name(const char *pattern, char *name, size_t room)
     return true;
 }
 
-/* Write bytes. @return how many were written: a full disk costs lines, not the program */
-static size_t write_all(const char *bytes, size_t n)
-{
-    size_t written = 0;
-    while (written < n) {
-        ssize_t done = write(call_log.fd, bytes + written, n - written);
-        if (done < 0 && errno == EINTR) {
-            continue;
-        }
-        if (done <= 0) {
-            break;
-        }
-        written += (size_t)done;
-    }
-    return written;
-}
-
 /*
  * The file took only the buffer's first `written` bytes, so nothing is recorded from now on. Remove
  * the cut line, and as many lines before it as needed for one that says that the log ended early.
@@ -91,7 +74,7 @@ static void end_locked(size_t written, int why)
                        (unsigned long long)((weir_clock_now_ns() - call_log.zero_ns) / 1000),
                        (int)call_log.pid);
     if (end >= (off_t)written && ftruncate(call_log.fd, end - (off_t)(written - keep)) == 0) {
-        (void)write_all(line.text, line.used);
+        (void)weir_fd_write(call_log.fd, line.text, line.used);
     }
     call_log.finished = true;
     call_log.why = why;
@@ -100,8 +83,8 @@ static void end_locked(size_t written, int why)
 static void flush_locked(void)
 {
     int saved_errno = errno;
-    size_t written = write_all(call_log.buffer, call_log.used);
-    if (written < call_log.used) {
+    size_t written = weir_fd_write(call_log.fd, call_log.buffer, call_log.used);
+    if (written < call_log.used) { /* a full disk costs lines, not the program */
         end_locked(written, errno);
     }
     call_log.used = 0;

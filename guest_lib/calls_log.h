@@ -8,8 +8,7 @@
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_GUEST_LIB_CALLS_LOG_H
-#define WEIR_GUEST_LIB_CALLS_LOG_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
@@ -74,5 +73,3 @@ static inline uint64_t weir_calls_log_float(float value)
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* WEIR_STATS: prints the process's own table when it ends. */
 #include "guest_lib/calls.h"
-#include "guest_lib/lock.h"
 #include "proto/calls_log_table.h"
 #include <fcntl.h>
 #include <inttypes.h>

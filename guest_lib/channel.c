@@ -88,9 +88,7 @@ static bool buffer_reserve(struct thread_buffer *buffer, size_t bytes)
     }
     size_t cap = bytes < 4096 ? 4096 : bytes + bytes / 2;
     uint8_t *data = realloc(buffer->data, cap);
-    if (!data) {
-        return false;
-    }
+    WEIR_FAIL_IF(!data, false);
     buffer->data = data;
     buffer->cap_bytes = cap;
     return true;

@@ -8,8 +8,7 @@
  *
  * Source: docs/design/guest.md, docs/design/wire.md
  */
-#ifndef WEIR_GUEST_LIB_CHANNEL_H
-#define WEIR_GUEST_LIB_CHANNEL_H
+#pragma once
 
 #include "guest_lib/lock.h"
 #include "proto/cuda_abi.h"
@@ -192,5 +191,3 @@ static inline CUresult weir_channel_report(struct weir_channel *channel)
     }
     return weir_channel_report_slow(channel);
 }
-
-#endif

@@ -57,23 +57,7 @@ struct weir_mem_heap {
     enum heap_kind kind;
 };
 
-static struct weir_lock grant_lock; /* held while one thread receives a reply and its descriptor */
 static uint64_t cached_bytes[WEIR_GUEST_MAX_DEVICES]; /* atomic: free bytes of device chunks */
-
-void weir_mem_fd_lock(void)
-{
-    weir_lock_acquire(&grant_lock);
-}
-
-void weir_mem_fd_unlock(void)
-{
-    weir_lock_release(&grant_lock);
-}
-
-CUresult weir_mem_init(void)
-{
-    return CUDA_SUCCESS;
-}
 
 static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind kind)
 {
@@ -155,7 +139,7 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
 {
     struct weir_op_mem_grant_in in = {
         .c = heap->ctx->handle, .bytes = bytes, .kind = kinds[heap->kind].grant};
-    WEIR_GUEST_LOCKED(&grant_lock);
+    WEIR_GUEST_LOCKED(&weir_mem_fd);
     CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (result == CUDA_SUCCESS &&
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||

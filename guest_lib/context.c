@@ -8,7 +8,6 @@
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/common/ctx_stack.h"
@@ -43,9 +42,7 @@ bool weir_ctx_use(const struct weir_guest_ctx *ctx, uint32_t *ret_state)
 {
     weir_calls_enter(ctx);
     uint32_t state = __atomic_load_n(&ctx->state, __ATOMIC_SEQ_CST);
-    if (ret_state) {
-        *ret_state = state;
-    }
+    WEIR_GIVE(ret_state, state);
     return state == WEIR_CTX_ACTIVE;
 }
 

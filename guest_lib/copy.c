@@ -173,9 +173,7 @@ static bool captured(const struct weir_guest_copy_side *dst, const struct weir_g
                      uint64_t bytes, struct weir_guest_stream *stream, CUresult *ret_result)
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
-    if (!weir_guest_capturing() || !weir_guest.capture_copy) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_guest_capturing() || !weir_guest.capture_copy, false);
     struct weir_stream_capture_copy copy = {
         .to_gpu = to_gpu,
         .host = (uint8_t *)(uintptr_t)(to_gpu ? src->address : dst->address),
@@ -183,9 +181,7 @@ static bool captured(const struct weir_guest_copy_side *dst, const struct weir_g
         .n_rows = 1,
         .n_slices = 1};
     struct weir_guest_copy_side block;
-    if (!weir_guest.capture_copy(stream, &copy, &block, ret_result)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_guest.capture_copy(stream, &copy, &block, ret_result), false);
     if (*ret_result == CUDA_SUCCESS) {
         uint32_t in_arena = to_gpu ? WEIR_COPY_SRC_IN_ARENA : WEIR_COPY_DST_IN_ARENA;
         *ret_result =

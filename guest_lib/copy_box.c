@@ -83,9 +83,7 @@ static bool captured(const struct weir_guest_copy_side *dst, const struct weir_g
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     const struct weir_guest_copy_side *host = to_gpu ? src : dst;
     struct weir_guest_copy_side block;
-    if (!weir_guest_capturing() || !weir_guest.capture_copy) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_guest_capturing() || !weir_guest.capture_copy, false);
     struct weir_stream_capture_copy copy = {.to_gpu = to_gpu,
                                             .host = row_of(host, 0, 0),
                                             .row_bytes = box->width,
@@ -93,9 +91,7 @@ static bool captured(const struct weir_guest_copy_side *dst, const struct weir_g
                                             .host_slice = host->pitch * host->height,
                                             .n_rows = box->height,
                                             .n_slices = box->depth};
-    if (!weir_guest.capture_copy(stream, &copy, &block, ret_result)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_guest.capture_copy(stream, &copy, &block, ret_result), false);
     if (*ret_result == CUDA_SUCCESS) {
         *ret_result = post_box(to_gpu ? dst : &block, to_gpu ? &block : src, box, stream);
     }

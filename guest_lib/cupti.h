@@ -3,8 +3,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_GUEST_LIB_CUPTI_H
-#define WEIR_GUEST_LIB_CUPTI_H
+#pragma once
 
 /**
  * Load Weir's libcupti.
@@ -20,5 +19,3 @@ void *weir_guest_cupti_load(const char *soname);
  * @thread any; no lock held
  */
 void weir_guest_cupti_replace(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Finds out from a program's file whether its kernels launch kernels (CUDA's dynamic
  * parallelism). */
-#ifndef WEIR_GUEST_LIB_DEVICE_LAUNCH_H
-#define WEIR_GUEST_LIB_DEVICE_LAUNCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,5 +14,3 @@
  * @thread any
  */
 bool weir_device_launch_is_in(const char *path);
-
-#endif

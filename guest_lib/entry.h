@@ -9,8 +9,7 @@
  * weir_guest_channel(), weir_guest_use(), _reserve(), _drop(), _adopt() and _device() are declared
  * in proto/wire/guest_api.h.
  */
-#ifndef WEIR_GUEST_LIB_ENTRY_H
-#define WEIR_GUEST_LIB_ENTRY_H
+#pragma once
 
 #include "base/id_table.h"
 #include "guest_lib/channel.h"
@@ -76,5 +75,3 @@ static inline CUresult weir_guest_result(CUresult result)
 /** With WEIR_LOG=warn write a line about a called function that Weir does not support.
  * @thread any */
 void weir_guest_unsupported(const char *symbol);
-
-#endif

@@ -9,8 +9,7 @@
  * - A *node record* with the parameters that cuGraph*NodeGetParams must return in the program's own
  *   form.
  */
-#ifndef WEIR_GUEST_LIB_GRAPH_H
-#define WEIR_GUEST_LIB_GRAPH_H
+#pragma once
 
 #include "guest_lib/launch.h"
 #include "guest_lib/memory.h"
@@ -229,5 +228,3 @@ struct weir_graph_copy {
  */
 CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *copy,
                               struct weir_graph_copy *ret_copy);
-
-#endif

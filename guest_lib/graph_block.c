@@ -9,7 +9,6 @@
 #include "guest_lib/graph.h"
 
 #include "guest_lib/callback.h"
-#include "guest_lib/entry.h"
 
 static uint64_t kept_bytes; /* atomic: bytes of the arena that blocks of all graphs take */
 

@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "guest_lib/entry.h"
 #include "proto/guest_calls.h"
-#include "proto/guest_hand.h"
 #include <stdlib.h>
 
 enum movers { ALL_BLOCKS, DEVICE_BLOCKS, OTHER_BLOCKS };

@@ -3,7 +3,6 @@
 #include "guest_lib/graph_mem.h"
 
 #include "base/thread.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_hand.h"

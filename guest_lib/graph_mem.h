@@ -5,8 +5,7 @@
  * as anything can execute the graph: the driver sees allocation and free nodes as empty nodes, and
  * the guest records whether a block is *live* (allocated by a launch, not yet freed).
  */
-#ifndef WEIR_GUEST_LIB_GRAPH_MEM_H
-#define WEIR_GUEST_LIB_GRAPH_MEM_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -44,5 +43,3 @@ bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle,
                               CUdeviceptr *ret_address, CUresult *ret_result);
 bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, CUdeviceptr address,
                              CUresult *ret_result);
-
-#endif

@@ -3,7 +3,6 @@
 #include "base/thread.h"
 #include "guest_lib/graph.h"
 
-#include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /*
  * The members of sets (graph.h). graph_set.c stores them; graph_launch.c uses them for launches.
  */
-#ifndef WEIR_GUEST_LIB_GRAPH_PRIVATE_H
-#define WEIR_GUEST_LIB_GRAPH_PRIVATE_H
+#pragma once
 
 #include "base/thread.h"
 #include "guest_lib/callback.h"
@@ -88,5 +87,3 @@ bool weir_graph_any_live_locked(const struct weir_graph_set *set);
 
 /** Record that a launch allocates (freed: frees) the memory of its nodes. */
 void weir_graph_account_locked(const struct weir_graph_set *set, bool freed);
-
-#endif

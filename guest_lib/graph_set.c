@@ -7,8 +7,6 @@
 #include "base/thread.h"
 #include "guest_lib/graph_private.h"
 
-#include "guest_lib/callback.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/graph_mem.h"
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,6 @@
 #include "base/cubin.h"
 
 #include "guest_lib/cupti.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/wire/bundle.h"

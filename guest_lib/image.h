@@ -2,8 +2,7 @@
  * Images that a program passes to cuModuleLoadData without a length. This code finds an image's
  * kind and size, then stores it with the host under its hash, once per tenant.
  */
-#ifndef WEIR_GUEST_LIB_IMAGE_H
-#define WEIR_GUEST_LIB_IMAGE_H
+#pragma once
 
 #include "base/hash.h"
 #include "proto/cuda_abi.h"
@@ -41,5 +40,3 @@ CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *
 /** Fetch a stored image (a linker's output) into new memory, to be freed with free().
  * @thread any */
 CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data);
-
-#endif

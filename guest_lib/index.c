@@ -6,7 +6,6 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/register.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct node {
     struct weir_mem mem;
@@ -153,9 +152,7 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
         gone = unlink_locked(base);
     }
     weir_lock_release(&tree.lock);
-    if (!gone) {
-        return false;
-    }
+    WEIR_FAIL_IF(!gone, false);
     node_free(gone, ret_mem);
     return true;
 }

@@ -11,8 +11,7 @@
  * call would cost more than all the rest, so the waiting side asks the kernel to execute one in all
  * threads (membarrier). Where the kernel refuses that, each call has its own barrier.
  */
-#ifndef WEIR_GUEST_LIB_INSIDE_H
-#define WEIR_GUEST_LIB_INSIDE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,5 +72,3 @@ static inline void weir_inside_leave(struct weir_inside *place)
  * @thread any; no lock held that a call takes
  */
 void weir_inside_wait(const struct weir_guest_ctx *ctx, struct weir_inside *mine);
-
-#endif

@@ -55,9 +55,7 @@ static void write_log(char *buffer, uint64_t bytes, void **ret_bytes, const char
     } else {
         n = 0;
     }
-    if (ret_bytes) {
-        *ret_bytes = (void *)(uintptr_t)n;
-    }
+    WEIR_GIVE(ret_bytes, (void *)(uintptr_t)n);
 }
 
 void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, const char *error)

@@ -1,6 +1,5 @@
 /* Launch parameters, shared by launches and graph kernel nodes. */
-#ifndef WEIR_GUEST_LIB_LAUNCH_H
-#define WEIR_GUEST_LIB_LAUNCH_H
+#pragma once
 
 #include "guest_lib/module.h"
 #include "proto/cuda_abi.h"
@@ -45,5 +44,3 @@ CUresult weir_launch_params(const struct weir_guest_function *function, void **p
  */
 CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t count,
                                 CUlaunchAttribute *ret_attributes, uint32_t *ret_count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reads a program's requests from its environment: limits, in HAMi's variables, and connections. */
-#ifndef WEIR_GUEST_LIB_LIMITS_H
-#define WEIR_GUEST_LIB_LIMITS_H
+#pragma once
 
 #include "proto/wire/control.h"
 
@@ -26,5 +25,3 @@ void weir_limits_read(char *(*lookup)(const char *name), struct weir_limit_wish 
  * @thread any
  */
 uint64_t weir_limit_bytes(const char *text);
-
-#endif

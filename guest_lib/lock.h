@@ -5,8 +5,7 @@
  * Lock order in the guest library, outermost first: init, context, grant, pool, stream, memory
  * index, channel send, channel receive. No callback into the program is made with any of them held.
  */
-#ifndef WEIR_GUEST_LIB_LOCK_H
-#define WEIR_GUEST_LIB_LOCK_H
+#pragma once
 
 #include "base/clock.h"
 #include <stdbool.h>
@@ -63,5 +62,3 @@ static inline void weir_lock_let_go(struct weir_lock *const *lock)
 #define WEIR_GUEST_LOCKED(lock)                                                                    \
     __attribute__((cleanup(weir_lock_let_go), unused)) struct weir_lock *const held_lock =         \
         weir_lock_hold(lock)
-
-#endif

@@ -1,4 +1,5 @@
 #include "guest_lib/maps.h"
+#include "base/status.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,9 +34,7 @@ bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user),
     struct weir_mapping mapping;
     char line[512];
     FILE *file = fopen("/proc/self/maps", "re");
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     /* The rest of a line that is too long does not parse as a mapping. */
     while (fgets(line, sizeof line, file) && (!parse(line, &mapping) || fn(&mapping, user))) {
     }

@@ -1,6 +1,5 @@
 /* Reads /proc/self/maps: which memory the process has mapped, and how. */
-#ifndef WEIR_GUEST_LIB_MAPS_H
-#define WEIR_GUEST_LIB_MAPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user),
 
 /** VmPin: bytes that the kernel has pinned; 0 if unknown. @thread any */
 uint64_t weir_maps_pinned_bytes(void);
-
-#endif

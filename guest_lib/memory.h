@@ -11,8 +11,7 @@
  *
  * Source: docs/design/memory.md
  */
-#ifndef WEIR_GUEST_LIB_MEMORY_H
-#define WEIR_GUEST_LIB_MEMORY_H
+#pragma once
 
 #include "guest_lib/lock.h"
 #include "guest_lib/stream.h"
@@ -171,9 +170,16 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
 /** Free a range that weir_mem_remove() returned, at once: no work uses it any more. @thread any */
 void weir_mem_release(const struct weir_mem *mem);
 
-/** Held while a thread requests a descriptor and receives it. */
-void weir_mem_fd_lock(void);
-void weir_mem_fd_unlock(void);
+/** Held while a thread requests a descriptor and receives it (state.c). */
+extern struct weir_lock weir_mem_fd;
+static inline void weir_mem_fd_lock(void)
+{
+    weir_lock_acquire(&weir_mem_fd);
+}
+static inline void weir_mem_fd_unlock(void)
+{
+    weir_lock_release(&weir_mem_fd);
+}
 
 /** Return the current context's empty device chunks to the host. @thread any; no lock held */
 void weir_mem_trim(void);
@@ -188,7 +194,6 @@ uint64_t weir_mem_cached_bytes(CUdevice device);
 /** A context is being destroyed: free the memory that it owned. */
 void weir_mem_context_gone(struct weir_guest_ctx *ctx);
 
-CUresult weir_mem_init(void);
 void weir_mem_finish(void);
 
 /* ---------------------------------------------------------------- pools */
@@ -334,5 +339,3 @@ bool weir_copies_ordered_pending(void);
 CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
                        const struct weir_guest_copy_side *src, uint64_t width, uint64_t height,
                        uint64_t depth, struct weir_guest_stream *stream, bool sync);
-
-#endif

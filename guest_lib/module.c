@@ -167,9 +167,7 @@ bool weir_function_on(struct weir_guest_function *function, CUdevice device,
     struct weir_function_elsewhere *there = __atomic_load_n(place, __ATOMIC_ACQUIRE);
     if (!there) {
         struct weir_function_elsewhere *fresh = calloc(1, sizeof *fresh);
-        if (!fresh) {
-            return false;
-        }
+        WEIR_FAIL_IF(!fresh, false);
         if (__atomic_compare_exchange_n(place, &there, fresh, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
             there = fresh;

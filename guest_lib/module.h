@@ -6,8 +6,7 @@
  * weir_guest_function. Its constant properties (parameter layout, attributes) came with the
  * look-up, so launches and queries need not ask the host.
  */
-#ifndef WEIR_GUEST_LIB_MODULE_H
-#define WEIR_GUEST_LIB_MODULE_H
+#pragma once
 
 #include "guest_lib/image.h"
 #include "guest_lib/lock.h"
@@ -261,5 +260,3 @@ void weir_managed_forget(const void *owner);
 /** The primary context is destroyed: also destroy the hidden context in which mirrors were filled
  * before it existed. */
 void weir_managed_context_gone(void);
-
-#endif

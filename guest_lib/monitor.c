@@ -20,7 +20,6 @@
 #include "guest_lib/start.h"
 #include "proto/guest_calls.h"
 #include "proto/nvml/session_table.h"
-#include "proto/wire/connect.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* The connection to the host that Weir's libnvidia-ml.so.1 uses. It is in this library; see
  * monitor.c. */
-#ifndef WEIR_GUEST_LIB_MONITOR_H
-#define WEIR_GUEST_LIB_MONITOR_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -11,5 +10,3 @@
  * @thread any, also before cuInit
  */
 bool weir_monitor_table(const CUuuid *id, const void **ret_table);
-
-#endif

@@ -5,8 +5,7 @@
  * serves the faults, and unmap pages whose bytes go to the device. The host counts in the segment's
  * header how many blocks the program has. While there are none, work is posted at once.
  */
-#ifndef WEIR_GUEST_LIB_MOVES_H
-#define WEIR_GUEST_LIB_MOVES_H
+#pragma once
 
 #include "guest_lib/state.h"
 #include "proto/cuda_abi.h"
@@ -70,5 +69,3 @@ void weir_moves_place(uint64_t address, uint64_t bytes, enum weir_managed_place 
 
 /** Forget the host. */
 void weir_moves_finish(void);
-
-#endif

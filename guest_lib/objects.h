@@ -6,8 +6,7 @@
  * have a placeholder in their table. Structs come from the allocator of their kind and are reused
  * but never unmapped, so that a racing use of a destroyed handle reads stale but mapped memory.
  */
-#ifndef WEIR_GUEST_LIB_OBJECTS_H
-#define WEIR_GUEST_LIB_OBJECTS_H
+#pragma once
 
 #include "base/id_table.h"
 #include "guest_lib/lock.h"
@@ -154,5 +153,3 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx);
 
 /** Wait for all work posted in the context, flush printf, report errors. @thread any */
 CUresult weir_ctx_synchronize(struct weir_guest_ctx *ctx);
-
-#endif

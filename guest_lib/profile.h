@@ -6,8 +6,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_GUEST_LIB_PROFILE_H
-#define WEIR_GUEST_LIB_PROFILE_H
+#pragma once
 
 #include "guest_lib/calls.h"
 #include "proto/cuda_abi.h"
@@ -37,5 +36,3 @@ void weir_guest_profile_start(void);
 
 /** In a forked child: nobody watches. @thread the child's only one */
 void weir_guest_profile_in_child(void);
-
-#endif

@@ -1,4 +1,5 @@
 #include "guest_lib/range.h"
+#include "base/status.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,9 +66,7 @@ bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region
                           uint64_t base, uint64_t bytes)
 {
     struct weir_range_block *block = new_struct(heap);
-    if (!block) {
-        return false;
-    }
+    WEIR_FAIL_IF(!block, false);
     block->base = base;
     block->bytes = bytes;
     block->region = region;
@@ -140,9 +139,7 @@ struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uin
     }
     bytes = (bytes + grain - 1) & ~(grain - 1);
     struct weir_range_block *block = find_block(heap, bytes);
-    if (!block) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!block, NULL);
     struct weir_range_block *rest = NULL;
     if (block->bytes > bytes && !(rest = new_struct(heap))) {
         return NULL;

@@ -5,8 +5,7 @@
  * Good fit over size classes (four per power of two), immediate coalescing; allocate and free take
  * a constant number of steps. Nothing is stored in the ranges themselves.
  */
-#ifndef WEIR_GUEST_LIB_RANGE_H
-#define WEIR_GUEST_LIB_RANGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ void weir_guest_range_finish(struct weir_range_heap *heap);
 /** Is the heap consistent? For tests. */
 bool weir_guest_range_check(const struct weir_range_heap *heap,
                             const struct weir_range_region *region);
-
-#endif

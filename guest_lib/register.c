@@ -96,9 +96,7 @@ static bool add_run(const struct weir_page_run *run, void *user)
         last->bytes += end > done ? end - done : 0;
         return true;
     }
-    if (!WEIR_GROW(runs->all, runs->n, runs->room)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(runs->all, runs->n, runs->room), false);
     assert(runs->all);
     runs->all[runs->n++] = *run;
     return true;
@@ -113,9 +111,7 @@ static int by_address(const void *a, const void *b)
 static bool use_pieces(struct registration *reg)
 {
     uint64_t device;
-    if (!weir_pages_use(reg->first, reg->bytes, &device)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_pages_use(reg->first, reg->bytes, &device), false);
     leave_due(reg);
     reg->shared = true;
     weir_mem_set_device(reg->base, device + (reg->base - reg->first));
@@ -279,9 +275,7 @@ bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t
                           uint64_t *ret_device)
 {
     uint64_t next;
-    if (!mem->device_base) {
-        return false;
-    }
+    WEIR_FAIL_IF(!mem->device_base, false);
     pthread_mutex_lock(&lock);
     uint64_t alike = weir_pages_at(address, ret_device, &next);
     pthread_mutex_unlock(&lock);

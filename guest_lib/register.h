@@ -4,8 +4,7 @@
  * Registering enters a range in the index, with no device address. Its pages are shared with the
  * worker when the GPU must reach them; then it has a device address.
  */
-#ifndef WEIR_GUEST_LIB_REGISTER_H
-#define WEIR_GUEST_LIB_REGISTER_H
+#pragma once
 
 #include "guest_lib/memory.h"
 
@@ -82,5 +81,3 @@ uint64_t weir_register_alike(uint64_t address, uint64_t bytes);
  */
 bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t bytes,
                           uint64_t *ret_device);
-
-#endif

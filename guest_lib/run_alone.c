@@ -19,6 +19,7 @@
  */
 #include "guest_lib/run_alone.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -209,9 +210,7 @@ static bool stop_all(struct alone *alone)
     uint32_t stopped = 0;
     bool more = true;
     while (more) {
-        if (!attach_all(alone)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!attach_all(alone), false);
         more = stopped != alone->n;
         for (; stopped < alone->n; stopped++) {
             if (!await_stop(&alone->threads[stopped], end_ns)) {

@@ -1,6 +1,5 @@
 /* Runs a function while every other thread of the process is stopped. */
-#ifndef WEIR_GUEST_LIB_RUN_ALONE_H
-#define WEIR_GUEST_LIB_RUN_ALONE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@
  * @thread any, but one at a time
  */
 bool weir_run_alone(void (*fn)(void *user), void *user, const char **ret_why);
-
-#endif

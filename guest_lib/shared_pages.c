@@ -165,14 +165,10 @@ static bool is_gap(const struct weir_page_run *gap, void *user)
 bool weir_pages_use(uint64_t first, uint64_t bytes, uint64_t *ret_device)
 {
     size_t from = piece_after(first), to = piece_after(first + bytes - 1) + 1;
-    if (!weir_pages_visit_gaps(first, bytes, is_gap, NULL)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_pages_visit_gaps(first, bytes, is_gap, NULL), false);
     uint64_t shift = pieces[from]->device - pieces[from]->first;
     for (size_t i = from; i < to; i++) {
-        if (!pieces[i]->of_host || pieces[i]->device - pieces[i]->first != shift) {
-            return false;
-        }
+        WEIR_FAIL_IF(!pieces[i]->of_host || pieces[i]->device - pieces[i]->first != shift, false);
     }
     for (size_t i = from; i < to; i++) {
         pieces[i]->users++;
@@ -493,9 +489,7 @@ static bool move_piece_in(struct piece *piece, const struct parts *parts)
             uint64_t bytes = to - at < STEP_BYTES ? to - at : STEP_BYTES;
             struct move move = {piece, (uint8_t *)(uintptr_t)at, piece->file + (at - piece->first),
                                 bytes, part->protection};
-            if (!add_move(&move, take_step_in)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!add_move(&move, take_step_in), false);
             at += bytes;
         }
     }
@@ -548,9 +542,7 @@ static bool end_piece(struct piece *piece)
         piece->of_host = false;
         (void)forget_at_host(piece);
     }
-    if (!make_private(piece)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!make_private(piece), false);
     if (piece->of_host) {
         (void)forget_at_host(piece);
     }

@@ -7,8 +7,7 @@
  *
  * There is no lock here: register.c's lock guards everything.
  */
-#ifndef WEIR_GUEST_LIB_SHARED_PAGES_H
-#define WEIR_GUEST_LIB_SHARED_PAGES_H
+#pragma once
 
 #include "guest_lib/memory.h"
 
@@ -64,5 +63,3 @@ uint64_t weir_pages_at(uint64_t address, uint64_t *ret_device, uint64_t *ret_nex
 /** Call these around fork(): they give the child copies of the pieces. */
 void weir_pages_before_fork(void);
 void weir_pages_after_fork(bool child);
-
-#endif

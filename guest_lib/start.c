@@ -19,8 +19,6 @@
 #include "guest_lib/stream.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
-#include "proto/guest_calls.h"
-#include "proto/ops.h"
 #include "proto/wire/address.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/discover.h"
@@ -176,7 +174,6 @@ static CUresult start_parts(const struct weir_welcome *welcome)
     WEIR_TRY(weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
                                                                      : CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_words_init());
-    WEIR_TRY(weir_mem_init());
     WEIR_TRY(weir_staging_init(weir_guest.channel.arena_bytes));
     return make_primaries();
 }

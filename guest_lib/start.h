@@ -1,6 +1,5 @@
 /* The begin and the end of the process's session. */
-#ifndef WEIR_GUEST_LIB_START_H
-#define WEIR_GUEST_LIB_START_H
+#pragma once
 
 #include "guest_lib/state.h"
 
@@ -33,5 +32,3 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
 /** Undo a complete or failed weir_guest_start(): after a failed cuInit, and for tests.
  * @thread alone */
 void weir_guest_stop(void);
-
-#endif

@@ -3,11 +3,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include <stdio.h>
 
 struct weir_guest weir_guest = {.driver_version = CUDA_VERSION,
                                 .init_lock = PTHREAD_MUTEX_INITIALIZER};
+struct weir_lock weir_mem_fd;
 
 CUresult weir_guest_phase_error(enum weir_guest_phase phase)
 {

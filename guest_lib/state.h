@@ -5,8 +5,7 @@
  * a child of a NEW process is NEW. Nothing is freed at exit: exit handlers of other libraries still
  * call the library, and get CUDA_ERROR_DEINITIALIZED.
  */
-#ifndef WEIR_GUEST_LIB_STATE_H
-#define WEIR_GUEST_LIB_STATE_H
+#pragma once
 
 #include "base/thread.h"
 #include "guest_lib/channel.h"
@@ -147,5 +146,3 @@ void weir_guest_tell_lack(void);
  * @thread any; no lock held
  */
 void weir_guest_printf_flush(struct weir_guest_ctx *ctx);
-
-#endif

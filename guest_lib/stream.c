@@ -523,9 +523,7 @@ static bool add_point(struct points *points, struct weir_guest_stream *stream)
     if (points->count == points->cap) {
         size_t cap = points->cap * 4;
         struct weir_stream_point *all = malloc(cap * sizeof *all);
-        if (!all) {
-            return false;
-        }
+        WEIR_FAIL_IF(!all, false);
         memcpy(all, points->all, points->count * sizeof *all);
         if (points->all != points->fixed) {
             free(points->all);

@@ -28,8 +28,7 @@
  *
  * Source: docs/design/guest.md
  */
-#ifndef WEIR_GUEST_LIB_STREAM_H
-#define WEIR_GUEST_LIB_STREAM_H
+#pragma once
 
 #include "base/clock.h"
 #include "guest_lib/entry.h"
@@ -386,5 +385,3 @@ void weir_word_give(uint32_t word, uint32_t last_value);
 CUresult weir_words_init(void);
 void weir_words_finish(void);
 void weir_streams_finish(void);
-
-#endif

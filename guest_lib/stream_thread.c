@@ -95,9 +95,7 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
 bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stream)
 {
     struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, handle);
-    if (!stream || !weir_ctx_use(stream->ctx, NULL)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!stream || !weir_ctx_use(stream->ctx, NULL), false);
     *ret_stream = stream;
     return true;
 }

@@ -1,6 +1,5 @@
 /* The devices and limits that the program sees, from the environment and the host. */
-#ifndef WEIR_GUEST_LIB_VISIBLE_H
-#define WEIR_GUEST_LIB_VISIBLE_H
+#pragma once
 
 #include "guest_lib/state.h"
 #include "proto/wire/control.h"
@@ -27,5 +26,3 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
 
 /** The program's short name, from /proc. @thread any */
 void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES]);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Source: docs/design/vmm.md
  */
-#ifndef WEIR_GUEST_LIB_VMM_H
-#define WEIR_GUEST_LIB_VMM_H
+#pragma once
 
 #include "guest_lib/memory.h"
 
@@ -97,5 +96,3 @@ uint64_t weir_guest_vmm_unit(void);
 /** For tests: forget all reservations (vmm_space.c), or everything. */
 void weir_guest_vmm_spaces_finish(void);
 void weir_guest_vmm_finish(void);
-
-#endif

@@ -99,9 +99,7 @@ bool weir_guest_vmm_is_reserved(uint64_t address)
 
 static bool add_locked(uint64_t base, uint64_t bytes, struct weir_range_block *block)
 {
-    if (!WEIR_GROW(spaces.all, spaces.n, spaces.room)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(spaces.all, spaces.n, spaces.room), false);
     size_t at = upper_locked(base);
     memmove(spaces.all + at + 1, spaces.all + at, (spaces.n - at) * sizeof *spaces.all);
     spaces.all[at] = (struct space){base, bytes, block};

@@ -83,9 +83,7 @@ static bool begin(const struct weir_api *api, struct request *r, const char *pat
     int n = snprintf(r->url, sizeof r->url, "%s%s", api->server, path);
 
     r->curl = n > 0 && (size_t)n < sizeof r->url ? curl_easy_init() : NULL;
-    if (!r->curl) {
-        return false;
-    }
+    WEIR_FAIL_IF(!r->curl, false);
     r->headers = curl_slist_append(NULL, "Content-Type: application/json");
     r->headers = curl_slist_append(r->headers, "Accept: application/json");
     if (api->token) {

@@ -1,6 +1,5 @@
 /* Kubernetes' API server, as far as a driver needs it: JSON by libcurl. */
-#ifndef WEIR_KUBERNETES_API_H
-#define WEIR_KUBERNETES_API_H
+#pragma once
 
 #include "base/status.h"
 #include <jansson.h>
@@ -45,5 +44,3 @@ typedef bool (*weir_api_event_fn)(void *user, const char *type, const json_t *ob
  */
 bool weir_api_watch(const struct weir_api *api, const char *path, weir_api_event_fn event,
                     bool (*wants_on)(void *user), void *user);
-
-#endif

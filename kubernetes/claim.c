@@ -192,9 +192,7 @@ static bool take_parameters(struct share *share, const json_t *parameters, bool 
     }
     json_object_foreach((json_t *)(uintptr_t)parameters, key, value)
     {
-        if (!take_field(share, key, value, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!take_field(share, key, value, diag), false);
     }
     if (of_claim && json_object_get(parameters, "weight") && share->weight > node->max_weight) {
         return REFUSE(diag,

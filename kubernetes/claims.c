@@ -191,9 +191,7 @@ static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t en
     size_t i;
 
     record = record ? record : new_record(dra, claim, end_ns, diag);
-    if (!record) {
-        return false;
-    }
+    WEIR_FAIL_IF(!record, false);
     do {
         status = weir_dra_tenant_make(dra, record, diag);
     } while (status != WEIR_OK && status != WEIR_ERR_INVALID && may_try_again(end_ns));
@@ -222,9 +220,7 @@ static bool unprepare(struct weir_dra *dra, const char *uid, uint64_t end_ns,
         status = weir_dra_tenant_remove(dra, uid, diag);
     } while (status != WEIR_OK && status != WEIR_ERR_INVALID && status != WEIR_ERR_NOT_FOUND &&
              may_try_again(end_ns));
-    if (status != WEIR_OK && status != WEIR_ERR_NOT_FOUND) {
-        return false;
-    }
+    WEIR_FAIL_IF(status != WEIR_OK && status != WEIR_ERR_NOT_FOUND, false);
     if (!weir_records_remove(dra->state_dir, uid)) {
         weir_diag_set(diag, 0, 0, "the claim's file cannot be removed from %.100s", dra->state_dir);
         return false;

@@ -1,6 +1,5 @@
 /* The state of weir-dra, and what its threads do with it. Private to kubernetes/. */
-#ifndef WEIR_KUBERNETES_DRA_H
-#define WEIR_KUBERNETES_DRA_H
+#pragma once
 
 #include "base/thread.h"
 #include "kubernetes/api.h"
@@ -98,5 +97,3 @@ void weir_plugin_slots(struct weir_dra *dra);
 /** Listen, and register with kubelet each time kubelet has started. @param user struct weir_dra
  * @thread one of its own */
 void *weir_plugin_thread(void *user);
-
-#endif

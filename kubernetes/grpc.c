@@ -423,8 +423,6 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
         return WEIR_ERR_IO;
     }
     pthread_detach(thread);
-    if (ret_fd) {
-        *ret_fd = l->fd;
-    }
+    WEIR_GIVE(ret_fd, l->fd);
     return WEIR_OK;
 }

@@ -2,8 +2,7 @@
  * A gRPC server on unix sockets, as kubelet talks to its drivers: HTTP/2 by nghttp2, one message a
  * request, one or many messages in the answer. It serves until the process ends.
  */
-#ifndef WEIR_KUBERNETES_GRPC_H
-#define WEIR_KUBERNETES_GRPC_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -53,5 +52,3 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
  * @return WEIR_GRPC_INVALID, for the method to return @thread the call's
  */
 enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *why);
-
-#endif

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/config/control.h"
-#include "host_backend/config/status_text.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,8 +2,7 @@
  * The decisions of weir-dra, without sockets: which devices a node publishes, which share a claim
  * stands for. The functions take and return Kubernetes' JSON, or a text for the pod's events.
  */
-#ifndef WEIR_KUBERNETES_PLAN_H
-#define WEIR_KUBERNETES_PLAN_H
+#pragma once
 
 #include "base/priority.h"
 #include "base/status.h"
@@ -117,5 +116,3 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
  * @param index  as of weir_kube_device_name().
  * @return owned by the caller; NULL: there are not so many @thread any */
 json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index);
-
-#endif

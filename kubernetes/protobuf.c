@@ -5,6 +5,7 @@
  * up with zeros, which protobuf allows.
  */
 #include "kubernetes/protobuf.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +98,7 @@ bool weir_pb_next(struct weir_pb_reader *reader, struct weir_pb_field *ret_field
 {
     uint64_t key, kind, bytes;
 
-    if (reader->bad || reader->at == reader->end) {
-        return false;
-    }
+    WEIR_FAIL_IF(reader->bad || reader->at == reader->end, false);
     key = get_varint(reader);
     *ret_field = (struct weir_pb_field){.number = (uint32_t)(key >> 3)};
     kind = key & 7;

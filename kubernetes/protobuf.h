@@ -1,6 +1,5 @@
 /* Reads and writes Protobuf messages by field numbers: kubelet and a driver use only a few. */
-#ifndef WEIR_KUBERNETES_PROTOBUF_H
-#define WEIR_KUBERNETES_PROTOBUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ bool weir_pb_next(struct weir_pb_reader *reader, struct weir_pb_field *ret_field
  * @thread any
  */
 bool weir_pb_copy(const struct weir_pb_field *field, char *text, size_t room);
-
-#endif

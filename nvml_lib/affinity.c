@@ -25,9 +25,7 @@ static bool read_list(const char *path, cpu_set_t *ret_set)
 {
     char text[TEXT_BYTES];
     CPU_ZERO(ret_set);
-    if (!weir_file_text(path, text, sizeof text)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_file_text(path, text, sizeof text), false);
     for (char *at = text, *end; *at; at = *end == ',' ? end + 1 : end + strlen(end)) {
         unsigned long first = strtoul(at, &end, 10);
         unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;

@@ -1,6 +1,5 @@
 /* What the parts of Weir's libnvidia-ml.so.1 share. Source: docs/design/nvml.md */
-#ifndef WEIR_NVML_LIB_LIB_H
-#define WEIR_NVML_LIB_LIB_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/nvml/session_table.h"
@@ -75,5 +74,3 @@ void weir_nvml_process_name(const struct weir_nvml_process *process, char *name,
 
 /** Get the list of processes, to be freed with free(). */
 nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list);
-
-#endif

@@ -1,7 +1,6 @@
 /* How Weir's libraries in a program reach each other, and the private tables of Weir's libcuda.so.1
  * (cuGetExportTable). */
-#ifndef WEIR_PROTO_BESIDE_H
-#define WEIR_PROTO_BESIDE_H
+#pragma once
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -62,5 +61,3 @@ static inline const void *weir_libcuda_table(void *library, const uint8_t id[16]
     const struct weir_table_head *head = found;
     return head->table_bytes >= bytes && head->version == version ? found : NULL;
 }
-
-#endif

@@ -139,9 +139,7 @@ static enum weir_status walk_func(const struct weir_ptx_func *func, bool *reache
     struct walk w = {.func = func, .reached = reached, .changed = true, .leaves = *leaves};
 
     w.regs = calloc(func->n_regs + (size_t)func->n_vars + 1, sizeof *w.regs);
-    if (!w.regs) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!w.regs, WEIR_ERR_NO_MEMORY);
     w.args = w.regs + func->n_regs;
     for (uint32_t i = 0; i < func->n_insts; i++) {
         for (uint32_t k = 0; k < func->insts[i].n_operands; k++) {

@@ -2,8 +2,7 @@
  * Which variables of a module its functions reach, and whether they can leave an address of one
  * behind them: such an address means something in the context alone in which the module was loaded.
  */
-#ifndef WEIR_PTX_ADDRESSES_H
-#define WEIR_PTX_ADDRESSES_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/ir.h"
@@ -23,5 +22,3 @@
  */
 enum weir_status weir_ptx_addresses(const struct weir_ptx_module *module, bool *ret_reached,
                                     bool *ret_leaves) WEIR_MUST_CHECK;
-
-#endif

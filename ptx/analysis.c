@@ -629,14 +629,10 @@ static enum weir_status analyze(struct builder *b, struct weir_ptx_analysis *ana
 {
     WEIR_TRY(scan_all(b));
     find_targets(b);
-    enum weir_status status = find_parts(b);
-    if (status == WEIR_OK) {
-        status = find_sees(b);
-    }
-    if (status == WEIR_OK) {
-        status = find_waits(b);
-    }
-    return status == WEIR_OK ? analyze_entries(b, analysis) : status;
+    WEIR_TRY(find_parts(b));
+    WEIR_TRY(find_sees(b));
+    WEIR_TRY(find_waits(b));
+    return analyze_entries(b, analysis);
 }
 
 enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t flags,

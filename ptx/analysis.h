@@ -9,8 +9,7 @@
  * cluster dimension, programmatic serialisation or event, or from a device-updatable graph node
  * runs in its original form, whatever the analysis says.
  */
-#ifndef WEIR_PTX_ANALYSIS_H
-#define WEIR_PTX_ANALYSIS_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/ir.h"
@@ -159,5 +158,3 @@ const char *weir_ptx_form_text(enum weir_ptx_form form);
 
 /** Find the form of a name; WEIR_PTX_FORM_COUNT: there is none. @thread any */
 enum weir_ptx_form weir_ptx_form_from_text(const char *text);
-
-#endif

@@ -260,14 +260,10 @@ static bool check_func(const struct weir_ptx_func *func, struct weir_diag *diag)
             return bad(&c, "label '%s' is past the end", func->labels[i].name);
         }
     }
-    if (!check_tables(&c)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!check_tables(&c), false);
     for (uint32_t i = 0; i < func->n_insts; i++) {
         c.inst = &func->insts[i];
-        if (!check_inst(&c)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!check_inst(&c), false);
     }
     return true;
 }

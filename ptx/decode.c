@@ -1,4 +1,5 @@
 /* Converts an instruction's list of suffixes to its decoded fields. */
+#include "base/status.h"
 #include "ptx/tables.h"
 
 #include <string.h>
@@ -96,9 +97,7 @@ bool weir_ptx_inst_decode(struct weir_ptx_inst *inst)
     inst->round = inst->cmp = inst->half = inst->action = 0;
     inst->scope = inst->order = inst->cache = inst->evict = inst->geom = 0;
     for (uint32_t i = 0; i < inst->n_mods; i++) {
-        if (!decode_one(inst, (enum weir_ptx_mod)inst->mods[i])) {
-            return false;
-        }
+        WEIR_FAIL_IF(!decode_one(inst, (enum weir_ptx_mod)inst->mods[i]), false);
     }
     return true;
 }

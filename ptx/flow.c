@@ -328,9 +328,7 @@ static bool improve(struct builder *b, uint32_t block)
         }
         found = found == WEIR_PTX_NONE ? succ : meet(b, found, succ);
     }
-    if (found == it->ipdom || found == WEIR_PTX_NONE) {
-        return false;
-    }
+    WEIR_FAIL_IF(found == it->ipdom || found == WEIR_PTX_NONE, false);
     it->ipdom = found;
     return true;
 }

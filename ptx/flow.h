@@ -2,8 +2,7 @@
  * Control flow of one function: basic blocks, post-dominators, and where the threads of a block may
  * have parted. Private to ptx/.
  */
-#ifndef WEIR_PTX_FLOW_H
-#define WEIR_PTX_FLOW_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/ir.h"
@@ -66,5 +65,3 @@ bool weir_ptx_inst_reads(const struct weir_ptx_func *func, const struct weir_ptx
 /** Set bits for all registers that an instruction writes. @return whether any was not set before */
 bool weir_ptx_inst_writes(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
                           uint8_t *state, uint8_t bits);
-
-#endif

@@ -17,8 +17,7 @@
  *
  * Owner thread only while it is changed; immutable and shareable afterwards.
  */
-#ifndef WEIR_PTX_IR_H
-#define WEIR_PTX_IR_H
+#pragma once
 
 #include "base/arena.h"
 #include <stdbool.h>
@@ -484,5 +483,3 @@ bool weir_ptx_inst_decode(struct weir_ptx_inst *inst);
  * @thread owner
  */
 void *weir_ptx_alloc(struct weir_ptx_module *module, size_t size_bytes);
-
-#endif

@@ -1,4 +1,5 @@
 #include "ptx/lex.h"
+#include "base/status.h"
 
 #include <locale.h>
 #include <pthread.h>
@@ -77,9 +78,7 @@ static bool skip_space(struct weir_ptx_lexer *lexer)
 
             lexer->at = eol ? eol : lexer->end;
         } else if (c == '/' && peek(lexer, 1) == '*') {
-            if (!skip_comment(lexer)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!skip_comment(lexer), false);
         } else {
             return true;
         }

@@ -1,6 +1,5 @@
 /* The lexer: PTX text to tokens, one at a time, without allocation. Private to ptx/. */
-#ifndef WEIR_PTX_LEX_H
-#define WEIR_PTX_LEX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ void weir_ptx_lexer_init(struct weir_ptx_lexer *lexer, const char *text, size_t 
 
 /** Read the next token; END and BAD are given again and again. */
 void weir_ptx_lexer_next(struct weir_ptx_lexer *lexer, struct weir_ptx_token *ret_token);
-
-#endif

@@ -1,4 +1,5 @@
 #include "ptx/names.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,9 +136,7 @@ static bool grow(struct weir_ptx_names *names)
     struct weir_ptx_name **buckets = calloc(n_buckets, sizeof(*buckets));
     struct weir_ptx_name *oldest = NULL;
 
-    if (!buckets) {
-        return false;
-    }
+    WEIR_FAIL_IF(!buckets, false);
     for (struct weir_ptx_name *name = names->newest, *next; name; name = next) {
         next = name->older;
         name->older = oldest;
@@ -162,18 +161,14 @@ static bool grow(struct weir_ptx_names *names)
 struct weir_ptx_name *weir_ptx_names_add(struct weir_ptx_names *names, const char *text, size_t len,
                                          enum weir_ptx_name_kind kind)
 {
-    if (names->n_names >= names->n_buckets && !grow(names)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(names->n_names >= names->n_buckets && !grow(names), NULL);
     struct weir_ptx_name *name = names->free_list;
 
     if (name) {
         names->free_list = name->chain;
     } else {
         name = malloc(sizeof(*name));
-        if (!name) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!name, NULL);
     }
     memset(name, 0, sizeof(*name));
     name->text = text;
@@ -213,9 +208,7 @@ static bool regmap_grow(struct weir_ptx_regmap *map)
 
     random_key(&bigger.seed, sizeof(bigger.seed));
     bigger.slots = calloc(bigger.n_slots, sizeof(*bigger.slots));
-    if (!bigger.slots) {
-        return false;
-    }
+    WEIR_FAIL_IF(!bigger.slots, false);
     for (size_t i = 0; i < map->n_slots; i++) {
         if (map->slots[i].key) {
             *probe(&bigger, map->slots[i].key) = map->slots[i];

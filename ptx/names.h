@@ -7,8 +7,7 @@
  * no text can make the chains long. Entries are reused, so memory is bounded by the most names
  * visible at one time.
  */
-#ifndef WEIR_PTX_NAMES_H
-#define WEIR_PTX_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,5 +83,3 @@ struct weir_ptx_regmap {
 /** Find the place of a key (never 0), or make it with id UINT32_MAX; NULL: out of memory. */
 uint32_t *weir_ptx_regmap_get(struct weir_ptx_regmap *map, uint64_t key);
 void weir_ptx_regmap_finish(struct weir_ptx_regmap *map);
-
-#endif

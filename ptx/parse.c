@@ -69,9 +69,7 @@ static bool parse_sm(struct weir_ptx_parser *p)
     const char *end = p->tok.text + p->tok.len;
     unsigned sm = 0;
 
-    if (p->tok.len < 4 || p->tok.len > 8 || memcmp(p->tok.text, "sm_", 3) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(p->tok.len < 4 || p->tok.len > 8 || memcmp(p->tok.text, "sm_", 3) != 0, false);
     while (at < end && *at >= '0' && *at <= '9') {
         sm = sm * 10 + (unsigned)(*at++ - '0');
     }
@@ -101,9 +99,7 @@ static bool parse_target(struct weir_ptx_parser *p)
         } else if (p->tok.kind != WEIR_PTX_TOKEN_IDENT || !parse_sm(p)) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown target");
         }
-        if (!weir_ptx_next(p)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p), false);
     } while (weir_ptx_accept(p, ','));
     if (module->sm == 0) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, ".target names no sm_ architecture");
@@ -116,9 +112,7 @@ static bool parse_address_size(struct weir_ptx_parser *p)
     struct weir_ptx_token at = p->tok;
     uint64_t bits = 0;
 
-    if (!weir_ptx_parse_const(p, &bits)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const(p, &bits), false);
     if (bits != 32 && bits != 64) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "address size is neither 32 nor 64");
     }
@@ -171,9 +165,7 @@ static bool parse_section(struct weir_ptx_parser *p)
     if (p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a name after .section");
     }
-    if (!weir_ptx_next(p) || !weir_ptx_expect(p, '{')) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p) || !weir_ptx_expect(p, '{'), false);
     while (!weir_ptx_at_punct(p, '}')) {
         if (p->tok.kind == WEIR_PTX_TOKEN_END) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a section");
@@ -217,9 +209,7 @@ static bool parse_alias(struct weir_ptx_parser *p)
         if (!funcs[i]) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a declared function");
         }
-        if (!weir_ptx_next(p) || (i == 0 && !weir_ptx_expect(p, ','))) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p) || (i == 0 && !weir_ptx_expect(p, ',')), false);
     }
     funcs[0]->is_alias = true;
     funcs[0]->alias_of = funcs[1];
@@ -241,9 +231,7 @@ static bool parse_dim3(struct weir_ptx_parser *p, uint32_t dims[3], uint8_t *ret
         if (n == 3) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more than three dimensions");
         }
-        if (!weir_ptx_parse_const_max(p, UINT32_MAX, "dimension", &value)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, UINT32_MAX, "dimension", &value), false);
         dims[n++] = (uint32_t)value;
     } while (weir_ptx_accept(p, ','));
     *ret_n = n;
@@ -254,9 +242,7 @@ static bool parse_number(struct weir_ptx_parser *p, uint32_t *ret_value, bool *r
 {
     uint64_t value = 0;
 
-    if (!weir_ptx_parse_const_max(p, UINT32_MAX, "value", &value)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, UINT32_MAX, "value", &value), false);
     *ret_value = (uint32_t)value;
     *ret_has = true;
     return true;
@@ -267,9 +253,7 @@ static bool add_func_pragma(struct weir_ptx_parser *p, const char *text)
     struct weir_ptx_perf *perf = &p->func->perf;
     const char **grown = weir_ptx_new(p, (perf->n_pragmas + 1) * sizeof(*grown));
 
-    if (!grown) {
-        return false;
-    }
+    WEIR_FAIL_IF(!grown, false);
     if (perf->n_pragmas >= WEIR_PTX_MAX_OPERANDS) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many pragmas of one function");
     }
@@ -329,9 +313,7 @@ static bool parse_perf_one(struct weir_ptx_parser *p, struct weir_ptx_perf *perf
 static bool parse_perf(struct weir_ptx_parser *p, struct weir_ptx_perf *perf)
 {
     while (p->tok.kind == WEIR_PTX_TOKEN_DOT) {
-        if (!parse_perf_one(p, perf)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_perf_one(p, perf), false);
     }
     return weir_ptx_ok(p);
 }
@@ -347,9 +329,7 @@ static struct weir_ptx_func *new_func(struct weir_ptx_parser *p, const struct we
         slot = weir_ptx_push(p, &p->funcs, sizeof(struct weir_ptx_func *), WEIR_PTX_MAX_SYMBOLS,
                              "functions");
     }
-    if (!slot) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!slot, NULL);
     *slot = func;
     func->id = p->funcs.n - 1;
     func->name = weir_ptx_keep_text(p, name->text, name->len);
@@ -468,9 +448,7 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         func->linkage = (uint8_t)linkage;
     }
     struct weir_ptx_item *item = add_item(p, body ? WEIR_PTX_ITEM_FUNC : WEIR_PTX_ITEM_FUNC_DECL);
-    if (!item) {
-        return false;
-    }
+    WEIR_FAIL_IF(!item, false);
     item->linkage = (uint8_t)linkage;
     item->func = func;
     return body ? weir_ptx_parse_body(p) : weir_ptx_expect(p, ';');
@@ -480,9 +458,7 @@ static bool parse_func(struct weir_ptx_parser *p, bool is_entry, enum weir_ptx_l
 {
     reset_func(p, NULL);
     struct weir_ptx_func *func = peek_func(p, is_entry);
-    if (!func) {
-        return false;
-    }
+    WEIR_FAIL_IF(!func, false);
     weir_ptx_names_open(&p->names);
     weir_ptx_names_open(&p->printed);
     bool ok = parse_func_rest(p, func, linkage);
@@ -530,21 +506,15 @@ static bool parse_module(struct weir_ptx_parser *p)
 {
     struct weir_ptx_module *module = p->module;
 
-    if (!weir_ptx_next(p) || !parse_version(p) || !parse_target(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_version(p) || !parse_target(p), false);
     module->address_size = 64;
-    if (weir_ptx_accept_dot(p, "address_size") && !parse_address_size(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_ptx_accept_dot(p, "address_size") && !parse_address_size(p), false);
     while (weir_ptx_ok(p) && p->tok.kind != WEIR_PTX_TOKEN_END) {
         if (!weir_ptx_accept(p, ';') && weir_ptx_ok(p)) {
             parse_item(p);
         }
     }
-    if (!weir_ptx_ok(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_ok(p), false);
     module->items = weir_ptx_take(p, &p->items, sizeof(struct weir_ptx_item), &module->n_items);
     module->vars = weir_ptx_take(p, &p->vars, sizeof(struct weir_ptx_var *), &module->n_vars);
     module->funcs = weir_ptx_take(p, &p->funcs, sizeof(struct weir_ptx_func *), &module->n_funcs);

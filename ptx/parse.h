@@ -13,8 +13,7 @@
  * parse_body.c  statements, labels, scopes
  * parse_inst.c  instructions and operands
  */
-#ifndef WEIR_PTX_PARSE_H
-#define WEIR_PTX_PARSE_H
+#pragma once
 
 #include "ptx/ir.h"
 #include "ptx/lex.h"
@@ -180,5 +179,3 @@ typedef bool (*weir_ptx_pragma_fn)(struct weir_ptx_parser *p, const char *text);
 bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add);
 
 /* check.c */
-
-#endif

@@ -12,17 +12,13 @@
 
 static bool define_label(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
-    if (!weir_ptx_check_new_name(p, name)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_check_new_name(p, name), false);
     const char *unique = weir_ptx_unique_name(p, name->text, name->len);
     struct weir_ptx_label *label = unique
                                        ? weir_ptx_push(p, &p->labels, sizeof(*label),
                                                        WEIR_PTX_MAX_LABELS, "labels in a function")
                                        : NULL;
-    if (!label) {
-        return false;
-    }
+    WEIR_FAIL_IF(!label, false);
     label->name = unique;
     label->inst = p->insts.n;
     struct weir_ptx_name *entry =
@@ -58,9 +54,7 @@ static bool add_note(struct weir_ptx_parser *p, const char *text, bool is_debug)
     struct weir_ptx_note *note =
         weir_ptx_push(p, &p->notes, sizeof(*note), WEIR_PTX_MAX_INSTS, "notes");
 
-    if (!note) {
-        return false;
-    }
+    WEIR_FAIL_IF(!note, false);
     note->before_inst = p->insts.n;
     note->is_debug = is_debug;
     note->text = text;
@@ -75,9 +69,7 @@ bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add)
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a string after .pragma");
         }
         const char *text = weir_ptx_keep_text(p, p->tok.text, p->tok.len);
-        if (!text || !weir_ptx_next(p) || !add(p, text)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!text || !weir_ptx_next(p) || !add(p, text), false);
     } while (weir_ptx_accept(p, ','));
     return weir_ptx_expect(p, ';');
 }
@@ -100,9 +92,7 @@ static bool skip_ints(struct weir_ptx_parser *p, int n)
         if (p->tok.kind != WEIR_PTX_TOKEN_INT) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number in .loc");
         }
-        if (!weir_ptx_next(p)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p), false);
     }
     return true;
 }
@@ -114,9 +104,7 @@ static bool parse_loc(struct weir_ptx_parser *p)
     const char *end, *text;
     char *flat;
 
-    if (!weir_ptx_next(p) || !skip_ints(p, 2)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p) || !skip_ints(p, 2), false);
     end = p->tok.start;
     if (p->tok.kind == WEIR_PTX_TOKEN_INT) {
         skip_ints(p, 1);
@@ -142,9 +130,7 @@ static bool parse_loc(struct weir_ptx_parser *p)
         end--;
     }
     text = weir_ptx_keep_text(p, start, (size_t)(end - start));
-    if (!text) {
-        return false;
-    }
+    WEIR_FAIL_IF(!text, false);
     /* A comment in the middle would swallow what follows it on the line. */
     if (strstr(text, "//") || strstr(text, "/*")) {
         return true;
@@ -163,9 +149,7 @@ static bool parse_branch_targets(struct weir_ptx_parser *p, struct weir_ptx_tabl
     do {
         uint32_t nowhere;
 
-        if (!weir_ptx_parse_label_use(p, &nowhere)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_parse_label_use(p, &nowhere), false);
     } while (weir_ptx_accept(p, ','));
     n = p->pending.n - first;
     table->labels = weir_ptx_new(p, n * sizeof(*table->labels));
@@ -212,14 +196,10 @@ static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *ta
 {
     struct weir_ptx_func *proto = weir_ptx_new(p, sizeof(*proto));
 
-    if (!proto) {
-        return false;
-    }
+    WEIR_FAIL_IF(!proto, false);
     proto->name = table->name;
     table->proto = proto;
-    if (weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, proto, true, false)) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, proto, true, false), false);
     if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected '_'");
     }
@@ -234,9 +214,7 @@ static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *ta
             table->noreturn = true;
         } else if (weir_ptx_accept_dot(p, "abi_preserve") ||
                    weir_ptx_accept_dot(p, "abi_preserve_control")) {
-            if (!weir_ptx_parse_const(p, &value)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!weir_ptx_parse_const(p, &value), false);
         } else {
             return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown part of .callprototype");
         }
@@ -250,9 +228,7 @@ static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *
     struct weir_ptx_table *table = weir_ptx_new(p, sizeof(*table));
     bool ok;
 
-    if (!table || !weir_ptx_check_new_name(p, name)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!table || !weir_ptx_check_new_name(p, name), false);
     table->name = weir_ptx_unique_name(p, name->text, name->len);
     table->line = name->line;
     table->before_inst = p->insts.n;
@@ -260,9 +236,7 @@ static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *
         table->name ? weir_ptx_push(p, &p->tables, sizeof(struct weir_ptx_table *),
                                     WEIR_PTX_MAX_LABELS, "tables in a function")
                     : NULL;
-    if (!slot) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slot, false);
     *slot = table;
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_TABLE);
@@ -368,9 +342,7 @@ static bool parse_blocks(struct weir_ptx_parser *p)
         } else {
             ok = parse_statement(p);
         }
-        if (!ok) {
-            return false;
-        }
+        WEIR_FAIL_IF(!ok, false);
     } while (depth > 0);
     return true;
 }
@@ -379,9 +351,7 @@ bool weir_ptx_parse_body(struct weir_ptx_parser *p)
 {
     struct weir_ptx_func *func = p->func;
 
-    if (!parse_blocks(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_blocks(p), false);
     if (p->pending.n > 0) {
         const struct weir_ptx_pending *use = p->pending.data;
         struct weir_ptx_token at = {.line = use->line, .column = use->column};

@@ -108,9 +108,7 @@ static bool parse_align(struct weir_ptx_parser *p, uint32_t *ret_align)
     struct weir_ptx_token at = p->tok;
     uint64_t align = 0;
 
-    if (!weir_ptx_parse_const_max(p, MAX_ALIGN, "alignment", &align)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, MAX_ALIGN, "alignment", &align), false);
     if (align == 0 || (align & (align - 1))) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "alignment is not a power of two");
     }
@@ -121,9 +119,7 @@ static bool parse_align(struct weir_ptx_parser *p, uint32_t *ret_align)
 /* .attribute(.managed, .unified(a, b)) after the word itself. */
 static bool parse_attributes(struct weir_ptx_parser *p, struct qualifiers *q)
 {
-    if (!weir_ptx_expect(p, '(')) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_expect(p, '('), false);
     do {
         if (weir_ptx_accept_dot(p, "managed")) {
             q->managed = true;
@@ -146,9 +142,7 @@ static bool parse_ptr(struct weir_ptx_parser *p, struct qualifiers *q)
 {
     q->ptr = true;
     q->ptr_space = (uint8_t)space_of(&p->tok);
-    if (q->ptr_space && !weir_ptx_next(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(q->ptr_space && !weir_ptx_next(p), false);
     return !weir_ptx_accept_dot(p, "align") || parse_align(p, &q->ptr_align);
 }
 
@@ -188,9 +182,7 @@ static bool parse_qualifiers(struct weir_ptx_parser *p, struct qualifiers *q)
         } else {
             ok = parse_type_or_vec(p, q);
         }
-        if (!ok) {
-            return false;
-        }
+        WEIR_FAIL_IF(!ok, false);
     }
     if (weir_ptx_ok(p) && !q->type) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "declaration without a type");
@@ -212,9 +204,7 @@ static bool parse_dims(struct weir_ptx_parser *p, struct weir_ptx_var *var)
             return false;
         }
         var->dims[var->n_dims++] = dim;
-        if (!weir_ptx_expect(p, ']')) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_expect(p, ']'), false);
     }
     return weir_ptx_ok(p);
 }
@@ -294,9 +284,7 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
     }
     struct weir_ptx_item *item =
         weir_ptx_push(p, &p->items, sizeof(*item), WEIR_PTX_MAX_SYMBOLS, "module items");
-    if (!item) {
-        return false;
-    }
+    WEIR_FAIL_IF(!item, false);
     item->kind = WEIR_PTX_ITEM_VAR;
     item->linkage = var->linkage;
     item->is_decl = var->linkage == WEIR_PTX_LINKAGE_EXTERN;
@@ -305,9 +293,7 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
         struct weir_ptx_var **slot = weir_ptx_push(p, &p->vars, sizeof(struct weir_ptx_var *),
                                                    WEIR_PTX_MAX_SYMBOLS, "variables");
 
-        if (!slot) {
-            return false;
-        }
+        WEIR_FAIL_IF(!slot, false);
         *slot = var;
         var->id = p->vars.n - 1;
         return declare_var(p, var, name);
@@ -322,17 +308,13 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
 static bool add_body_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                          const struct weir_ptx_token *name)
 {
-    if (!weir_ptx_check_new_name(p, name)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_check_new_name(p, name), false);
     var->name = weir_ptx_unique_name(p, name->text, name->len);
     struct weir_ptx_var **slot =
         var->name ? weir_ptx_push(p, &p->body_vars, sizeof(struct weir_ptx_var *),
                                   WEIR_PTX_MAX_SYMBOLS, "variables in a function")
                   : NULL;
-    if (!slot) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slot, false);
     *slot = var;
     var->func = p->func;
     var->id = p->body_vars.n - 1;
@@ -345,9 +327,7 @@ static bool parse_one_var(struct weir_ptx_parser *p, const struct qualifiers *q,
     struct weir_ptx_token name = p->tok;
     struct weir_ptx_var *var = new_var(p, q);
 
-    if (!var) {
-        return false;
-    }
+    WEIR_FAIL_IF(!var, false);
     if (name.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a variable's name");
     }
@@ -370,16 +350,12 @@ bool weir_ptx_parse_vars(struct weir_ptx_parser *p, enum weir_ptx_linkage linkag
     struct qualifiers q;
     struct weir_ptx_token at = p->tok;
 
-    if (!parse_qualifiers(p, &q)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
     if (!q.space || q.space == WEIR_PTX_SPACE_REG || q.type == WEIR_PTX_TYPE_PRED) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "not a variable's state space or type");
     }
     do {
-        if (!parse_one_var(p, &q, linkage)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_one_var(p, &q, linkage), false);
     } while (weir_ptx_accept(p, ','));
     return weir_ptx_expect(p, ';');
 }
@@ -407,9 +383,7 @@ static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
         if (p->tok.kind != WEIR_PTX_TOKEN_INT || count > MAX_RANGE) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "register count is out of range");
         }
-        if (!weir_ptx_next(p) || !weir_ptx_expect(p, '>')) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p) || !weir_ptx_expect(p, '>'), false);
     }
     entry = weir_ptx_names_add(&p->names, at.text, at.len,
                                range ? WEIR_PTX_NAME_RANGE : WEIR_PTX_NAME_REG);
@@ -429,18 +403,14 @@ bool weir_ptx_parse_regs(struct weir_ptx_parser *p)
     struct weir_ptx_token at = p->tok;
     struct qualifiers q;
 
-    if (!parse_qualifiers(p, &q)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
     uint32_t bits = weir_ptx_type_bits((enum weir_ptx_type)q.type);
 
     if (bits > 128 || (bits < 8 && q.type != WEIR_PTX_TYPE_PRED)) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "registers cannot have this type");
     }
     do {
-        if (!parse_one_reg(p, &q)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_one_reg(p, &q), false);
     } while (weir_ptx_accept(p, ','));
     return weir_ptx_expect(p, ';');
 }
@@ -472,9 +442,7 @@ static bool parse_one_param(struct weir_ptx_parser *p, struct weir_ptx_func *fun
 {
     struct qualifiers q;
 
-    if (!parse_qualifiers(p, &q)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
     struct weir_ptx_token name = p->tok;
     if (q.space != WEIR_PTX_SPACE_PARAM && q.space != WEIR_PTX_SPACE_REG) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "parameter is neither .param nor .reg");
@@ -493,9 +461,7 @@ static bool parse_one_param(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         var->name = weir_ptx_keep_text(p, name.text, name.len);
         return var->name != NULL;
     }
-    if (!weir_ptx_check_new_name(p, &name)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_check_new_name(p, &name), false);
     var->name = weir_ptx_unique_name(p, name.text, name.len);
     return var->name && (q.space == WEIR_PTX_SPACE_REG ? declare_reg_param(p, var, &name)
                                                        : declare_var(p, var, &name));

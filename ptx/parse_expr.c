@@ -38,9 +38,7 @@ static bool parse_unary(struct weir_ptx_parser *p, int depth, uint64_t *ret_valu
     if (sign != '-' && sign != '+' && sign != '~' && sign != '!') {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a constant");
     }
-    if (!weir_ptx_next(p) || !parse_unary(p, depth + 1, &value)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_unary(p, depth + 1, &value), false);
     *ret_value = sign == '-' ? -value : sign == '~' ? ~value : sign == '!' ? !value : value;
     return true;
 }
@@ -138,15 +136,11 @@ static bool parse_binary(struct weir_ptx_parser *p, int lowest, int depth, uint6
 {
     uint64_t value = 0, right = 0;
 
-    if (!parse_unary(p, depth, &value)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_unary(p, depth, &value), false);
     for (int level = precedence(p); level >= lowest; level = precedence(p)) {
         struct weir_ptx_token op = p->tok;
 
-        if (!weir_ptx_next(p) || !parse_binary(p, level + 1, depth + 1, &right)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_binary(p, level + 1, depth + 1, &right), false);
         if ((op.punct == '/' || op.punct == '%') && right == 0) {
             return weir_ptx_fail(p, &op, WEIR_ERR_SYNTAX, "division by zero");
         }
@@ -167,9 +161,7 @@ bool weir_ptx_parse_const_max(struct weir_ptx_parser *p, uint64_t max, const cha
     struct weir_ptx_token at = p->tok;
     uint64_t value = 0;
 
-    if (!weir_ptx_parse_const(p, &value)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const(p, &value), false);
     if (value > max) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "%s is out of range", what);
     }

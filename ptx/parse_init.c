@@ -73,9 +73,7 @@ static bool int_init(struct weir_ptx_parser *p, const struct weir_ptx_var *var,
     uint32_t bits = weir_ptx_type_bits((enum weir_ptx_type)var->type);
 
     init->kind = WEIR_PTX_INIT_INT;
-    if (!weir_ptx_parse_const(p, &init->bits)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const(p, &init->bits), false);
     if (weir_ptx_type_class((enum weir_ptx_type)var->type) == 'F' && (bits == 32 || bits == 64)) {
         double wide = (double)(int64_t)init->bits;
         float single = (float)wide;
@@ -148,9 +146,7 @@ static bool parse_list(struct weir_ptx_parser *p, struct init_state *state, uint
     uint64_t stride = state->strides[level];
     uint64_t at = 0;
 
-    if (!weir_ptx_expect(p, '{')) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_expect(p, '{'), false);
     while (!weir_ptx_at_punct(p, '}')) {
         struct weir_ptx_init init = {.index = base + at};
         bool nested = weir_ptx_at_punct(p, '{');
@@ -211,9 +207,7 @@ bool weir_ptx_parse_init(struct weir_ptx_parser *p, struct weir_ptx_var *var)
     p->inits.n = 0;
     var->has_init = true;
     if (weir_ptx_at_punct(p, '{')) {
-        if (!parse_list(p, &state, 0, 0)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_list(p, &state, 0, 0), false);
     } else if (!parse_value(p, var, &init) || !add_init(p, &init)) {
         return false;
     }

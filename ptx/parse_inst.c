@@ -189,9 +189,7 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     uint32_t member = 0;
 
     init_operand(op, WEIR_PTX_OPERAND_SINK);
-    if (!weir_ptx_next(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p), false);
     if (tok.len == 1 && tok.text[0] == '_') {
         return true;
     }
@@ -241,15 +239,11 @@ static bool parse_mem(struct weir_ptx_parser *p, struct weir_ptx_operand *op, in
 
     init_operand(op, WEIR_PTX_OPERAND_MEM);
     if (at.kind == WEIR_PTX_TOKEN_IDENT && !weir_ptx_at_ident(p, "WARP_SZ")) {
-        if (!parse_name(p, &base)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_name(p, &base), false);
         if (base.kind == WEIR_PTX_OPERAND_REG && !base.selector) {
             op->base = WEIR_PTX_BASE_REG;
             op->reg = base.reg;
-            if (!weir_ptx_parse_offset(p, &op->offset)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!weir_ptx_parse_offset(p, &op->offset), false);
         } else if (base.kind == WEIR_PTX_OPERAND_VAR) {
             op->base = WEIR_PTX_BASE_VAR;
             op->var = base.var;
@@ -260,9 +254,7 @@ static bool parse_mem(struct weir_ptx_parser *p, struct weir_ptx_operand *op, in
         }
     } else {
         op->base = WEIR_PTX_BASE_INT;
-        if (!weir_ptx_parse_const(p, &op->bits)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_parse_const(p, &op->bits), false);
     }
     if (weir_ptx_accept(p, ',') ? !parse_elems(p, op, ']', depth) : !weir_ptx_expect(p, ']')) {
         return false;
@@ -302,17 +294,13 @@ static bool parse_number(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     if (minus && next.kind == WEIR_PTX_TOKEN_IDENT) {
         struct weir_ptx_token at = next;
 
-        if (!weir_ptx_next(p) || !parse_name(p, op)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_name(p, op), false);
         op->minus = true;
         return op->kind == WEIR_PTX_OPERAND_REG ||
                weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "minus before something not a register");
     }
     init_operand(op, WEIR_PTX_OPERAND_INT);
-    if (!weir_ptx_parse_const(p, &op->bits)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_parse_const(p, &op->bits), false);
     op->is_signed = minus && (int64_t)op->bits < 0;
     return true;
 }
@@ -332,9 +320,7 @@ static bool parse_pair(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     }
     struct weir_ptx_token at = p->tok;
 
-    if (!parse_name(p, &second)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_name(p, &second), false);
     if (second.kind != WEIR_PTX_OPERAND_REG && second.kind != WEIR_PTX_OPERAND_SINK) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register after '|'");
     }
@@ -357,9 +343,7 @@ static bool parse_operand(struct weir_ptx_parser *p, struct weir_ptx_operand *op
     if (weir_ptx_at_punct(p, '!') && weir_ptx_peek(p).kind == WEIR_PTX_TOKEN_IDENT) {
         struct weir_ptx_token at = p->tok;
 
-        if (!weir_ptx_next(p) || !parse_name(p, op)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_name(p, op), false);
         op->negated = true;
         return op->kind == WEIR_PTX_OPERAND_REG ||
                weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "'!' before something not a predicate");
@@ -377,9 +361,7 @@ bool weir_ptx_parse_label_use(struct weir_ptx_parser *p, uint32_t *dest)
     }
     struct weir_ptx_pending *use =
         weir_ptx_push(p, &p->pending, sizeof(*use), WEIR_PTX_MAX_INSTS, "uses of labels");
-    if (!use) {
-        return false;
-    }
+    WEIR_FAIL_IF(!use, false);
     use->text = p->tok.text;
     use->len = p->tok.len;
     use->line = p->tok.line;
@@ -393,9 +375,7 @@ static bool parse_bra(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
 {
     struct weir_ptx_operand *op = weir_ptx_new(p, sizeof(*op));
 
-    if (!op) {
-        return false;
-    }
+    WEIR_FAIL_IF(!op, false);
     init_operand(op, WEIR_PTX_OPERAND_LABEL);
     inst->operands = op;
     inst->n_operands = 1;
@@ -427,9 +407,7 @@ static bool parse_call(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
     bool more = weir_ptx_accept(p, ',');
 
     if (more && weir_ptx_at_punct(p, '(')) {
-        if (!parse_call_list(p, &ops[2])) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_call_list(p, &ops[2]), false);
         more = weir_ptx_accept(p, ',');
     }
     if (more) {
@@ -457,9 +435,7 @@ static bool parse_operands(struct weir_ptx_parser *p, struct weir_ptx_inst *inst
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected ',' or ';' before '%.*s'",
                                  shown(&p->tok), p->tok.text);
         }
-        if (!parse_operand(p, &ops[n++], 0)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!parse_operand(p, &ops[n++], 0), false);
     }
     inst->n_operands = (uint8_t)n;
     inst->operands = n ? weir_ptx_keep(p, ops, n * sizeof(*ops)) : NULL;
@@ -486,9 +462,7 @@ static bool parse_mods(struct weir_ptx_parser *p, struct weir_ptx_inst *inst,
         }
         has_shape |= mod == WEIR_PTX_MOD_SHAPE;
         mods[n] = (uint16_t)mod;
-        if (!weir_ptx_next(p)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_ptx_next(p), false);
     }
     inst->n_mods = (uint8_t)n;
     inst->mods = n ? weir_ptx_keep(p, mods, n * sizeof(*mods)) : NULL;
@@ -512,9 +486,7 @@ static bool parse_guard(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
     if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a predicate after '@'");
     }
-    if (!parse_name(p, &op)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_name(p, &op), false);
     const struct weir_ptx_reg *regs = p->regs.data;
 
     if (op.kind != WEIR_PTX_OPERAND_REG || regs[op.reg].type != WEIR_PTX_TYPE_PRED) {
@@ -541,9 +513,7 @@ bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
     struct weir_ptx_inst inst = {.vec = 1};
     bool ok;
 
-    if (!parse_guard(p, &inst)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parse_guard(p, &inst), false);
     struct weir_ptx_token mnemonic = p->tok;
     inst.line = mnemonic.line;
     if (mnemonic.kind != WEIR_PTX_TOKEN_IDENT) {
@@ -558,9 +528,7 @@ bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
         return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u instructions",
                              WEIR_PTX_MAX_INSTS);
     }
-    if (!weir_ptx_next(p) || !parse_mods(p, &inst, &mnemonic)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_mods(p, &inst, &mnemonic), false);
     if (inst.op == WEIR_PTX_OP_BRA) {
         ok = parse_bra(p, &inst);
     } else if (inst.op == WEIR_PTX_OP_CALL) {
@@ -568,9 +536,7 @@ bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
     } else {
         ok = parse_operands(p, &inst);
     }
-    if (!ok || !check_count(p, &inst, &mnemonic) || !weir_ptx_expect(p, ';')) {
-        return false;
-    }
+    WEIR_FAIL_IF(!ok || !check_count(p, &inst, &mnemonic) || !weir_ptx_expect(p, ';'), false);
     struct weir_ptx_inst *slot =
         weir_ptx_push(p, &p->insts, sizeof(*slot), WEIR_PTX_MAX_INSTS, "instructions");
     if (slot) {

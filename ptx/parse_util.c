@@ -11,9 +11,7 @@ bool weir_ptx_fail(struct weir_ptx_parser *p, const struct weir_ptx_token *at,
     struct weir_ptx_token tok = at ? *at : p->tok;
     va_list args;
 
-    if (p->status != WEIR_OK) {
-        return false;
-    }
+    WEIR_FAIL_IF(p->status != WEIR_OK, false);
     p->status = status;
     if (p->diag) {
         p->diag->line = tok.line;
@@ -38,9 +36,7 @@ bool weir_ptx_fail_memory(struct weir_ptx_parser *p)
 
 bool weir_ptx_next(struct weir_ptx_parser *p)
 {
-    if (!weir_ptx_ok(p)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_ptx_ok(p), false);
     weir_ptx_lexer_next(&p->lexer, &p->tok);
     if (p->tok.kind == WEIR_PTX_TOKEN_BAD) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "%s", p->tok.text);

@@ -615,8 +615,6 @@ enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, cha
         return WEIR_ERR_NO_MEMORY;
     }
     *ret_text = text;
-    if (ret_len_bytes) {
-        *ret_len_bytes = len;
-    }
+    WEIR_GIVE(ret_len_bytes, len);
     return WEIR_OK;
 }

@@ -1,6 +1,5 @@
 /* PTX text to IR and back. The IR itself is in ptx/ir.h. */
-#ifndef WEIR_PTX_PTX_H
-#define WEIR_PTX_PTX_H
+#pragma once
 
 #include "base/status.h"
 #include <stdint.h>
@@ -74,5 +73,3 @@ struct weir_ptx_func *weir_ptx_find_func(const struct weir_ptx_module *module, c
 
 /** Find a module-scope variable by name; NULL: none. Linear. @thread any */
 struct weir_ptx_var *weir_ptx_find_var(const struct weir_ptx_module *module, const char *name);
-
-#endif

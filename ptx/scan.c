@@ -38,9 +38,7 @@ bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uin
             return true;
         }
     }
-    if (!WEIR_GROW_POWER(scan->seen, scan->n_seen)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(scan->seen, scan->n_seen), false);
     scan->seen[scan->n_seen++] = (struct weir_ptx_seen){fact, inst, 1};
     scan->facts |= 1ull << fact;
     return true;

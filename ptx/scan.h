@@ -1,6 +1,5 @@
 /* The facts of one function, without those of its callees. Private to ptx/. */
-#ifndef WEIR_PTX_SCAN_H
-#define WEIR_PTX_SCAN_H
+#pragma once
 
 #include "ptx/analysis.h"
 
@@ -76,5 +75,3 @@ void weir_ptx_scan_finish(struct weir_ptx_scan *scan);
 
 /** A function, or the one of which it is an alias. @thread any */
 const struct weir_ptx_func *weir_ptx_func_of(const struct weir_ptx_func *func);
-
-#endif

@@ -1,6 +1,5 @@
 /* Strongly connected parts of a directed graph. Private to ptx/. */
-#ifndef WEIR_PTX_SCC_H
-#define WEIR_PTX_SCC_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -34,5 +33,3 @@ enum weir_status weir_ptx_parts_init(const struct weir_ptx_graph *graph,
 
 /** Free the arrays. Accepts a zeroed struct. @thread owner */
 void weir_ptx_parts_finish(struct weir_ptx_parts *parts);
-
-#endif

@@ -5,6 +5,7 @@
  * changes. Its keys are fixed and do not come from the text, so a fixed hash is good enough.
  */
 #include "ptx/tables.h"
+#include "base/status.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -152,9 +153,7 @@ static bool shape_number(const char **text, const char *end, char letter, uint16
     const char *at = *text;
     unsigned number = 0;
 
-    if (at == end || *at++ != letter) {
-        return false;
-    }
+    WEIR_FAIL_IF(at == end || *at++ != letter, false);
     for (int i = 0; i < 4 && at < end && *at >= '0' && *at <= '9'; i++) {
         number = number * 10 + (unsigned)(*at++ - '0');
     }

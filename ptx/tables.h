@@ -1,6 +1,5 @@
 /* Look-up from text in the tables of opcodes, suffixes and special registers. Private to ptx/. */
-#ifndef WEIR_PTX_TABLES_H
-#define WEIR_PTX_TABLES_H
+#pragma once
 
 #include "ptx/ir.h"
 
@@ -33,5 +32,3 @@ static inline bool weir_ptx_mod_is_space(enum weir_ptx_mod mod)
 
 /** The slot of a suffix. @thread any */
 enum weir_ptx_slot weir_ptx_mod_slot(enum weir_ptx_mod mod);
-
-#endif

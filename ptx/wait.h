@@ -1,7 +1,6 @@
 /* Finds loops that a block may not leave by itself. Private to ptx/;
  * docs/design/kernel-forms.md. */
-#ifndef WEIR_PTX_WAIT_H
-#define WEIR_PTX_WAIT_H
+#pragma once
 
 #include "ptx/flow.h"
 
@@ -66,5 +65,3 @@ enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_c
 enum weir_status weir_ptx_find_plain_wait(const struct weir_ptx_flow *flow,
                                           const struct weir_ptx_loop *loop, uint64_t *steps,
                                           uint32_t *ret_inst) WEIR_MUST_CHECK;
-
-#endif

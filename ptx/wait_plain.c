@@ -208,9 +208,7 @@ static bool walk_control(struct search *s, uint32_t branch, bool is_counting)
             } else {
                 s->control_to[s->control_first[at + 1]++] = branch;
             }
-            if (!weir_ptx_spend(s->steps, 1)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!weir_ptx_spend(s->steps, 1), false);
         }
     }
     return true;

@@ -1,6 +1,5 @@
 /* Instructions of a whole warp, and the threads in their masks. Private to ptx/. */
-#ifndef WEIR_PTX_WARP_H
-#define WEIR_PTX_WARP_H
+#pragma once
 
 #include "ptx/ir.h"
 
@@ -29,5 +28,3 @@ bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
  */
 enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t first,
                                     uint32_t inst);
-
-#endif

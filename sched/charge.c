@@ -94,15 +94,6 @@ static struct item *front_before(const struct weir_sched *sched, const struct it
     return front != item ? front : NULL;
 }
 
-void charge_more(struct tenant *tenant, int64_t more_ns)
-{
-    if (more_ns > 0) {
-        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-    } else {
-        tenant->credit_ns += (uint64_t)-more_ns;
-    }
-}
-
 /* The least time that an item can have taken that went first and ended behind an earlier head item:
  * it waited for at most one block of that item. */
 static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,

@@ -124,6 +124,25 @@ static uint64_t packed(const struct tenant *tenant)
     return weir_sched_tenant_packed(&params);
 }
 
+static void span_set(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_span span,
+                     uint32_t more)
+{
+    tenant->span = span;
+    tenant->span_more = more;
+    if (span == WEIR_SCHED_SPAN_WAITS && tenant->view.member && sched->turn.members > 1) {
+        group_alone(sched);
+        sched->news.group = true;
+    }
+    if (span != WEIR_SCHED_SPAN_FREE &&
+        atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == tenant->view.id) {
+        weir_sched_close(sched);
+    }
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        queue_refresh(sched, queue);
+    }
+    tenant_refresh(sched, tenant);
+}
+
 enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns,
                                        const struct weir_sched_tenant_params *params,
                                        weir_sched_id *ret_tenant)

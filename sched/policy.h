@@ -20,8 +20,7 @@
  * Threads: the scheduler's owner thread.
  * Source: docs/design/scheduling.md
  */
-#ifndef WEIR_SCHED_POLICY_H
-#define WEIR_SCHED_POLICY_H
+#pragma once
 
 #include "sched/sched.h"
 #include "sched/tuning.h"
@@ -215,5 +214,3 @@ struct weir_policy_set {
  */
 enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set *ret_set,
                                        struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

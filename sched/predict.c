@@ -201,9 +201,7 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
         link_newest(predict, entry);
         return entry;
     }
-    if (!make) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!make, NULL);
     key = key_in(class, key, owner);
     entry = entry_for(predict, &predict->owner[owner]);
     bucket = bucket_of(predict, class, key);

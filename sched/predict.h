@@ -18,8 +18,7 @@
  * Threads: owner thread only, or under one lock of the owner's.
  * Source: docs/design/scheduling.md; FLEP (ASPLOS 2017) 4.2, CuMAS (ICS 2016) 5.3
  */
-#ifndef WEIR_SCHED_PREDICT_H
-#define WEIR_SCHED_PREDICT_H
+#pragma once
 
 #include "sched/sched.h"
 
@@ -156,5 +155,3 @@ void weir_predict_rows(const struct weir_predict *predict, uint64_t owner,
  * @thread owner */
 void weir_predict_take_row(struct weir_predict *predict,
                            const uint8_t bytes[WEIR_PREDICT_ROW_BYTES]);
-
-#endif

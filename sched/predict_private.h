@@ -1,6 +1,5 @@
 /* Types and functions that predict.c and predict_file.c share. */
-#ifndef WEIR_SCHED_PREDICT_PRIVATE_H
-#define WEIR_SCHED_PREDICT_PRIVATE_H
+#pragma once
 
 #include "sched/predict.h"
 #include "sched/tuning.h"
@@ -71,5 +70,3 @@ uint32_t predict_owner_of(const struct weir_predict *predict, uint64_t key);
 uint32_t predict_owner_named(struct weir_predict *predict, const char *name);
 
 bool predict_is_sure(const struct entry *entry);
-
-#endif

@@ -1,6 +1,5 @@
 /* Types and functions that the core's files share. docs/design/scheduling.md explains the model. */
-#ifndef WEIR_SCHED_PRIVATE_H
-#define WEIR_SCHED_PRIVATE_H
+#pragma once
 
 #include "sched/policy.h"
 #include "sched/predict.h"
@@ -474,7 +473,14 @@ bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does i
 void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
                   uint64_t *ret_most_ns);
 /** Charge a tenant more SM service or, if negative, give it credit. */
-void charge_more(struct tenant *tenant, int64_t more_ns);
+static inline void charge_more(struct tenant *tenant, int64_t more_ns)
+{
+    if (more_ns > 0) {
+        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+    } else {
+        tenant->credit_ns += (uint64_t)-more_ns;
+    }
+}
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
 /** Is the item an equal filler (fill.c), or was an equal filler on the device beside it? */
@@ -530,8 +536,6 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
 enum weir_status ready_reserve(struct weir_sched *sched);
-void span_set(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_span span,
-              uint32_t more);
 
 /* policy_view.c */
 void view_refresh(struct weir_sched *sched, struct tenant *tenant);
@@ -696,5 +700,3 @@ void policies_changing(struct weir_sched *sched, struct tenant *tenant);
 void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready);
 void policy_blame(struct weir_sched *sched, enum weir_policy_kind kind, enum mistake mistake,
                   const char *what, const struct tenant *tenant);
-
-#endif

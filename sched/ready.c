@@ -188,25 +188,6 @@ void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
     }
 }
 
-void span_set(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_span span,
-              uint32_t more)
-{
-    tenant->span = span;
-    tenant->span_more = more;
-    if (span == WEIR_SCHED_SPAN_WAITS && tenant->view.member && sched->turn.members > 1) {
-        group_alone(sched);
-        sched->news.group = true;
-    }
-    if (span != WEIR_SCHED_SPAN_FREE &&
-        atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == tenant->view.id) {
-        weir_sched_close(sched);
-    }
-    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
-        queue_refresh(sched, queue);
-    }
-    tenant_refresh(sched, tenant);
-}
-
 /* Wake up when the queue can be granted more, if its head item is at work. */
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns)

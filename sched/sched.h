@@ -22,8 +22,7 @@
  *
  * Source: docs/design/scheduling.md
  */
-#ifndef WEIR_SCHED_SCHED_H
-#define WEIR_SCHED_SCHED_H
+#pragma once
 
 #include "base/priority.h"
 #include "base/status.h"
@@ -648,5 +647,3 @@ struct weir_sched_record {
     uint8_t class; /* for items: enum weir_sched_class */
     uint16_t flags;
 };
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Source: docs/design/jobs.md
  */
-#ifndef WEIR_SCHED_SPANS_H
-#define WEIR_SCHED_SPANS_H
+#pragma once
 
 #include "sched/sched.h"
 
@@ -74,5 +73,3 @@ void weir_sched_spans_forget(struct weir_sched_spans *spans, uint32_t device, ui
  * @thread owner of all schedulers
  */
 void weir_sched_spans_tick(struct weir_sched_spans *spans, uint64_t now_ns);
-
-#endif

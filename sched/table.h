@@ -1,6 +1,5 @@
 /* A table from ids (index and generation) to objects, which never move. Private to sched/. */
-#ifndef WEIR_SCHED_TABLE_H
-#define WEIR_SCHED_TABLE_H
+#pragma once
 
 #include "sched/sched.h"
 
@@ -28,5 +27,3 @@ void table_remove(struct table *table, weir_sched_id id);
 
 /* The live object with the lowest index >= *index, which moves behind it; NULL: no more. */
 void *table_next(const struct table *table, uint32_t *index);
-
-#endif

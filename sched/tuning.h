@@ -1,6 +1,5 @@
 /* The tuning constants: one row each in tuning.def, with its unit, reason and measurement. */
-#ifndef WEIR_SCHED_TUNING_H
-#define WEIR_SCHED_TUNING_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ struct weir_tuning {
 
 /** The values in use. Only `weir sim --tune` changes them, before it makes a scheduler. */
 extern struct weir_tuning tuning;
-
-#endif

@@ -2,8 +2,7 @@
  * Lists of GPUs as Slurm and Weir write them: "0,2", by number, with commas and no blanks. This
  * code needs neither Slurm nor the host.
  */
-#ifndef WEIR_SLURM_GPUS_H
-#define WEIR_SLURM_GPUS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ bool weir_gpus_same(const char *a, const char *b);
  * @thread any
  */
 void weir_gpus_visible(const char *list, const char *used, char ret_list[WEIR_GPUS_BYTES]);
-
-#endif

@@ -2,8 +2,7 @@
  * Decides how much of a node's GPU a Slurm job gets, from the administrator's arguments in
  * plugstack.conf and the user's options. This code does not depend on Slurm.
  */
-#ifndef WEIR_SLURM_SHARE_H
-#define WEIR_SLURM_SHARE_H
+#pragma once
 
 #include "base/priority.h"
 #include "base/status.h"
@@ -99,5 +98,3 @@ enum weir_status weir_share_of(const struct weir_share_wish *wish,
                                const struct weir_share_rules *rules, uint32_t shards,
                                struct weir_share *ret_share,
                                struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

@@ -7,8 +7,7 @@
  * immutable sorted snapshot that writers replace, and cache the ranges that they hit until the
  * generation changes. Replaced snapshots are freed when no reader can hold them.
  */
-#ifndef WEIR_SOFTGPU_MEMORY_H
-#define WEIR_SOFTGPU_MEMORY_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -48,5 +47,3 @@ bool weir_soft_memory_find(uint64_t address, struct weir_soft_range *ret_range);
 
 /** True when all of [base, base + bytes) lies in ranges (neighbours count as one) with access. */
 bool weir_soft_memory_covers(uint64_t base, uint64_t bytes, uint32_t access);
-
-#endif

@@ -1,6 +1,5 @@
 /* How a subcommand asks a running host. */
-#ifndef WEIR_TOOLS_ASK_H
-#define WEIR_TOOLS_ASK_H
+#pragma once
 
 #include "host_backend/config/control.h"
 
@@ -48,5 +47,3 @@ const char *weir_worker_programs(const struct weir_status_report *report,
 
 /** Print that the host cannot be asked. @return the exit status */
 int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status);
-
-#endif

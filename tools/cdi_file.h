@@ -1,6 +1,5 @@
 /* The CDI specification of a running host. */
-#ifndef WEIR_TOOLS_CDI_FILE_H
-#define WEIR_TOOLS_CDI_FILE_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <stdio.h>
@@ -16,5 +15,3 @@
  */
 enum weir_status weir_cdi_generate(const struct weir_status_report *report, FILE *out,
                                    const char *output, bool names) WEIR_MUST_CHECK;
-
-#endif

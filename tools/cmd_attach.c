@@ -166,9 +166,7 @@ static bool add_everywhere(const struct request *r, struct weir_virt_domain *dom
 static bool choose_cid(struct request *r, struct weir_virt_domain *domain)
 {
     char *xml = weir_virt_xml(domain, !domain->persistent);
-    if (!xml) {
-        return false;
-    }
+    WEIR_FAIL_IF(!xml, false);
     uint32_t cid = weir_channel_cid_of(xml);
     r->plan.cid = cid ? cid : weir_channel_cid_for(xml);
     snprintf(r->vsock_cid, sizeof(r->vsock_cid), "%u", r->plan.cid);
@@ -262,9 +260,7 @@ static bool make_plan(struct request *r)
         fprintf(stderr, "weir attach: quotes, & and < cannot stand in a name or a value\n");
         return false;
     }
-    if (!settings_good(r)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!settings_good(r), false);
     if (r->plan.channel == WEIR_BY_COUNT) {
         fprintf(stderr, "weir attach: no channel '%s': ivshmem, devdax or vsock\n", r->channel);
         return false;

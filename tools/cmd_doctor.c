@@ -255,9 +255,7 @@ static bool look_at_process(uint64_t pid, struct confinement *ret_found)
     char path[40];
     char text[4096];
     snprintf(path, sizeof path, "/proc/%llu/status", (unsigned long long)pid);
-    if (!weir_file_text(path, text, sizeof text)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_file_text(path, text, sizeof text), false);
     ret_found->uid = (uid_t)fact_of(text, "\nUid:", 10);
     ret_found->capable = (fact_of(text, "\nCapPrm:", 16) | fact_of(text, "\nCapInh:", 16)) != 0;
     ret_found->no_new_privileges = fact_of(text, "\nNoNewPrivs:", 10) == 1;

@@ -120,16 +120,12 @@ static bool open_listeners(const struct wish *wish, const struct weir_sim_load *
     if (wish->timeline) {
         l->timeline_path = wish->timeline;
         l->timeline_file = open_output(wish->timeline);
-        if (!l->timeline_file) {
-            return false;
-        }
+        WEIR_FAIL_IF(!l->timeline_file, false);
         if (weir_sim_timeline_open(l->timeline_file, load, &l->timeline) != WEIR_OK) {
             return out_of_memory();
         }
     }
-    if (wish->record && !open_record(wish, load, params, l)) {
-        return false;
-    }
+    WEIR_FAIL_IF(wish->record && !open_record(wish, load, params, l), false);
     params->watch.span = l->timeline ? on_span : NULL;
     params->watch.hold = l->timeline ? on_hold : NULL;
     params->watch.record = l->trace ? on_record : NULL;

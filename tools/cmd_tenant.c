@@ -284,9 +284,7 @@ static bool take_words(int argc, char **argv, const char *usage, const char *abo
         {.name = NULL},
     };
     int first;
-    if (!weir_options_parse(argc, argv, usage, about, options, &first, ret_exit)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_options_parse(argc, argv, usage, about, options, &first, ret_exit), false);
     r->words[r->n_words++] = strchr(argv[0], ' ') + 1; /* the action's name, behind "tenant" */
     for (; first < argc && r->n_words < WORDS_MAX; first++) {
         r->words[r->n_words++] = argv[first];

@@ -1,6 +1,5 @@
 /* What the subcommands share: their signature, option parsing and the places of Weir's files. */
-#ifndef WEIR_TOOLS_COMMAND_H
-#define WEIR_TOOLS_COMMAND_H
+#pragma once
 
 #include "base/text.h"
 #include <stdbool.h>
@@ -99,5 +98,3 @@ bool weir_path_libvirt(char *ret_path, size_t bytes);
 
 /** Find the program that gives a container a share on demand, in the same way. */
 bool weir_path_oci_hook(char *ret_path, size_t bytes);
-
-#endif

@@ -2,8 +2,7 @@
  * The parts of weir doctor: reporting a check, looking at files as another user, and checking a
  * host. All functions: @thread main
  */
-#ifndef WEIR_TOOLS_DOCTOR_H
-#define WEIR_TOOLS_DOCTOR_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <limits.h>
@@ -92,6 +91,4 @@ void weir_doctor_services(const struct weir_status_report *report,
 /** Does a process of this name run? Also one whose name is longer than the kernel's 15 letters.
  * @param parent  whose child it is; 0: anybody's. */
 bool weir_doctor_has_process(const char *name, pid_t parent);
-#endif
-
 #endif

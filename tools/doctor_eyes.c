@@ -83,16 +83,8 @@ static void find_closed(const char *path, char closed[PATH_MAX])
 /* Read a child's output to its end, and wait for the child. */
 static int collect(pid_t child, int fd, char *text, size_t bytes)
 {
-    size_t used = 0;
     int status;
-    for (ssize_t n;
-         (n = read(fd, text + used, bytes - 1 - used)) > 0 || (n < 0 && errno == EINTR);) {
-        used += n > 0 ? (size_t)n : 0;
-        if (used == bytes - 1) {
-            break;
-        }
-    }
-    text[used] = 0;
+    text[weir_fd_read(fd, text, bytes - 1)] = 0;
     close(fd);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }

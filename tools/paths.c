@@ -2,6 +2,7 @@
  * Finds Weir's libraries: where the environment says, installed beside the program
  * (PREFIX/bin/weir, PREFIX/lib/weir/...), in one folder with it (a bundle), or in the build tree.
  */
+#include "base/status.h"
 #include "tools/command.h"
 
 #include <limits.h>
@@ -13,14 +14,10 @@
 static bool program_folder(char *ret_path, size_t bytes)
 {
     ssize_t n = readlink("/proc/self/exe", ret_path, bytes - 1);
-    if (n <= 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(n <= 0, false);
     ret_path[n] = '\0';
     char *slash = strrchr(ret_path, '/');
-    if (!slash) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slash, false);
     *slash = '\0';
     return true;
 }
@@ -63,9 +60,7 @@ bool weir_path_softgpu(char *ret_path, size_t bytes)
         "../" WEIR_LIBDIR "/weir", "../lib/weir", ".", "../softgpu", "../softgpu/lib", NULL};
     static const char file[] = "libweir-softgpu.so";
     char folder[PATH_MAX];
-    if (!find(file, folders, folder, sizeof(folder))) {
-        return false;
-    }
+    WEIR_FAIL_IF(!find(file, folders, folder, sizeof(folder)), false);
     return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
 }
 

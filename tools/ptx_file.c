@@ -1,48 +1,20 @@
 #include "tools/ptx_file.h"
+#include "base/fd.h"
 
 #include "ptx/ir.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Read all of a stream, up to one byte more than a PTX text may have. */
-static char *read_all(FILE *in, size_t *ret_len)
-{
-    const size_t max = (size_t)WEIR_PTX_MAX_TEXT_BYTES + 1;
-    size_t cap = 1 << 16, len = 0;
-    char *text = malloc(cap);
-
-    while (text && len < max) {
-        size_t got = fread(text + len, 1, cap - len, in);
-
-        len += got;
-        if (got == 0) {
-            break;
-        }
-        if (len == cap) {
-            char *larger = realloc(text, cap *= 2);
-
-            if (!larger) {
-                free(text);
-            }
-            text = larger;
-        }
-    }
-    if (text && ferror(in)) {
-        free(text);
-        text = NULL;
-    }
-    *ret_len = len;
-    return text;
-}
 
 struct weir_ptx_module *weir_ptx_file_load(const char *path)
 {
     struct weir_ptx_module *module = NULL;
     struct weir_diag diag = {0};
     size_t len = 0;
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    char *text = in ? read_all(in, &len) : NULL;
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd >= 0 ? weir_fd_text(fd, WEIR_PTX_MAX_TEXT_BYTES, &len) : NULL;
 
     if (!text) {
         perror(path);
@@ -54,8 +26,8 @@ struct weir_ptx_module *weir_ptx_file_load(const char *path)
                     diag.message[0] ? diag.message : weir_status_text(status));
         }
     }
-    if (in && in != stdin) {
-        fclose(in);
+    if (!is_stdin) {
+        weir_fd_close(fd);
     }
     free(text);
     return module;

@@ -1,6 +1,5 @@
 /* PTX files for the actions of `weir ptx`. */
-#ifndef WEIR_TOOLS_PTX_FILE_H
-#define WEIR_TOOLS_PTX_FILE_H
+#pragma once
 
 #include "ptx/ptx.h"
 
@@ -11,5 +10,3 @@
  * @return the module, which the caller destroys, or NULL.
  */
 struct weir_ptx_module *weir_ptx_file_load(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* What `weir sim` prints. */
-#ifndef WEIR_TOOLS_SIM_REPORT_H
-#define WEIR_TOOLS_SIM_REPORT_H
+#pragma once
 
 #include "sched/sim/metrics.h"
 
@@ -20,5 +19,3 @@ void weir_sim_report_text(const struct weir_sim_report *report);
 
 /** Print one JSON object with all tenants. */
 void weir_sim_report_json(const struct weir_sim_report *report);
-
-#endif

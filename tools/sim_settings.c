@@ -33,9 +33,7 @@ static const struct number {
 static bool read_whole(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 {
     char *end;
-    if (*text < '0' || *text > '9') {
-        return false;
-    }
+    WEIR_FAIL_IF(*text < '0' || *text > '9', false);
     errno = 0;
     *ret_value = strtoull(text, &end, 10);
     return errno == 0 && *end == '\0' && *ret_value >= min && *ret_value <= max;
@@ -45,9 +43,7 @@ static bool set_number(struct weir_sched_config *config, const struct number *nu
                        const char *value)
 {
     uint64_t read;
-    if (!read_whole(value, number->min, number->max, &read)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!read_whole(value, number->min, number->max, &read), false);
     if (number->factor != 0) {
         uint64_t ns = read * number->factor;
         memcpy((char *)config + number->offset, &ns, sizeof ns);
@@ -64,9 +60,7 @@ static bool set_fill(struct weir_sim_params *params, const char *value)
     while (weir_sched_fill_words[i] && strcmp(weir_sched_fill_words[i], value) != 0) {
         i++;
     }
-    if (!weir_sched_fill_words[i]) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_sched_fill_words[i], false);
     params->config.fill = (enum weir_sched_fill)i;
     params->config.small_sms =
         i == WEIR_SCHED_FILL_ALL ? tuning.small_devices * params->gpu.sms : 0;
@@ -154,9 +148,7 @@ static bool set_one(struct weir_sim_params *params, const char *word)
     char copy[WORD_BYTES];
     (void)snprintf(copy, sizeof copy, "%s", word);
     char *value = strchr(copy, '=');
-    if (!value || strlen(word) >= sizeof copy) {
-        return false;
-    }
+    WEIR_FAIL_IF(!value || strlen(word) >= sizeof copy, false);
     *value++ = '\0';
     if (strcmp(copy, "policy") == 0) {
         return set_policies(params, value);

@@ -1,6 +1,5 @@
 /* Settings of a simulated run by name, as --set of weir sim takes them. */
-#ifndef WEIR_TOOLS_SIM_SETTINGS_H
-#define WEIR_TOOLS_SIM_SETTINGS_H
+#pragma once
 
 #include "sched/sim/sim.h"
 
@@ -26,5 +25,3 @@ bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, c
  * @thread one, before any scheduler is made.
  */
 bool weir_sim_settings_tune(const char *text, char *ret_error);
-
-#endif

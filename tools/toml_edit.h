@@ -1,6 +1,5 @@
 /* Edits weir.toml: changes a tenant's keys and leaves everything else as its author wrote it. */
-#ifndef WEIR_TOOLS_TOML_EDIT_H
-#define WEIR_TOOLS_TOML_EDIT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ bool weir_toml_editable(const char *text);
 
 /** Does the text have any tenant? A host without one has the tenant "default". */
 bool weir_toml_has_tenants(const char *text);
-
-#endif

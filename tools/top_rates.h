@@ -1,6 +1,5 @@
 /* weir top: what changed between two reports of a host, in order. */
-#ifndef WEIR_TOOLS_TOP_RATES_H
-#define WEIR_TOOLS_TOP_RATES_H
+#pragma once
 
 #include "host_backend/config/control.h"
 
@@ -31,5 +30,3 @@ bool weir_top_rates_make(const struct weir_status_report *before,
                          struct weir_top_rates *ret_rates);
 /** Free the arrays. Accepts zeroed rates. */
 void weir_top_rates_finish(struct weir_top_rates *rates);
-
-#endif

@@ -1,6 +1,5 @@
 /* weir top: a frame as text, in place on a terminal, or one after the other. */
-#ifndef WEIR_TOOLS_TOP_SCREEN_H
-#define WEIR_TOOLS_TOP_SCREEN_H
+#pragma once
 
 #include "tools/top_rates.h"
 
@@ -12,5 +11,3 @@ struct weir_top_screen {
 /** Print a frame to stdout. */
 void weir_top_draw(const struct weir_top_screen *screen, const struct weir_status_report *now,
                    const struct weir_top_rates *rates, enum weir_top_sort sort);
-
-#endif

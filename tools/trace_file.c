@@ -16,39 +16,6 @@
 #define SPEC_MAX_BYTES (16u << 20)
 #define DAY_NS         86400e9
 
-/* Read a file to its end. NULL: errno has the reason. */
-static void *read_all(int fd, uint64_t max_bytes, uint64_t *ret_bytes)
-{
-    char *data = NULL;
-    size_t bytes = 0, cap = 0;
-    for (;;) {
-        if (bytes + 1 >= cap) {
-            cap = cap ? 2 * cap : 65536;
-            char *bigger = bytes < max_bytes ? realloc(data, cap) : NULL;
-            if (!bigger) {
-                errno = bytes < max_bytes ? ENOMEM : EFBIG;
-                free(data);
-                return NULL;
-            }
-            data = bigger;
-        }
-        ssize_t n = read(fd, data + bytes, cap - bytes - 1);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            free(data);
-            return NULL;
-        }
-        if (n == 0) {
-            data[bytes] = '\0';
-            *ret_bytes = bytes;
-            return data;
-        }
-        bytes += (size_t)n;
-    }
-}
-
 static bool read_path(const char *command, const char *path, uint64_t max_bytes, void **ret_data,
                       uint64_t *ret_bytes)
 {
@@ -60,7 +27,7 @@ static bool read_path(const char *command, const char *path, uint64_t max_bytes,
         is_file = false; /* such a device may have no end */
         errno = EINVAL;
     }
-    void *data = is_file ? read_all(fd, max_bytes, ret_bytes) : NULL;
+    void *data = is_file ? weir_fd_text(fd, max_bytes, ret_bytes) : NULL;
     if (!data) {
         fprintf(stderr, "weir %s: %s: %s\n", command, path, strerror(errno));
     }
@@ -137,7 +104,7 @@ bool weir_trace_generate_data(const char *command, const char *spec, const char 
     if (writer < 0) {
         fprintf(stderr, "weir %s: memfd: %s\n", command, strerror(errno));
     } else if (weir_trace_file_generate(command, spec, seed, duration, gpu, writer)) {
-        *ret_data = lseek(fd, 0, SEEK_SET) == 0 ? read_all(fd, UINT64_MAX, ret_bytes) : NULL;
+        *ret_data = lseek(fd, 0, SEEK_SET) == 0 ? weir_fd_text(fd, UINT64_MAX, ret_bytes) : NULL;
         is_good = *ret_data != NULL;
         if (!is_good) {
             fprintf(stderr, "weir %s: %s\n", command, strerror(errno));

@@ -1,6 +1,5 @@
 /* Files of scheduler traces: what `weir sim` and `weir trace` share. */
-#ifndef WEIR_TOOLS_TRACE_FILE_H
-#define WEIR_TOOLS_TRACE_FILE_H
+#pragma once
 
 #include "sched/sim/gpu.h"
 #include <stdbool.h>
@@ -33,5 +32,3 @@ bool weir_trace_file_generate(const char *command, const char *spec, const char 
 bool weir_trace_generate_data(const char *command, const char *spec, const char *seed,
                               const char *duration, const struct weir_sim_gpu_params *gpu,
                               void **ret_data, uint64_t *ret_bytes);
-
-#endif

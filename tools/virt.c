@@ -1,4 +1,5 @@
 #include "tools/virt.h"
+#include "base/status.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -53,9 +54,7 @@ bool weir_virt_open(struct weir_virt_domain *domain, const char *command, const 
                     const char *name)
 {
     *domain = (struct weir_virt_domain){.command = command, .name = name};
-    if (!load(command)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!load(command), false);
     virt.virSetErrorFunc(NULL, be_silent);
     domain->connection = virt.virConnectOpen(uri);
     if (!domain->connection) {

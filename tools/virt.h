@@ -1,6 +1,5 @@
 /* A domain of libvirt, as far as weir attach and weir detach need it. */
-#ifndef WEIR_TOOLS_VIRT_H
-#define WEIR_TOOLS_VIRT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ static inline unsigned int weir_virt_flags(const struct weir_virt_domain *domain
 {
     return (domain->active ? WEIR_VIRT_LIVE : 0) | (domain->persistent ? WEIR_VIRT_CONFIG : 0);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* How a domain's XML describes each channel from a virtual machine to its host. */
-#ifndef WEIR_TOOLS_VIRT_CHANNEL_H
-#define WEIR_TOOLS_VIRT_CHANNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ uint32_t weir_channel_cid_of(const char *xml);
 
 /** Choose a CID for a domain without one, from its UUID: the same one each time. */
 uint32_t weir_channel_cid_for(const char *xml);
-
-#endif

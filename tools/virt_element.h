@@ -1,6 +1,5 @@
 /* The <tenant/> element that weir attach keeps in a domain's metadata. */
-#ifndef WEIR_TOOLS_VIRT_ELEMENT_H
-#define WEIR_TOOLS_VIRT_ELEMENT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@
  */
 char *weir_virt_element(const char *old, const char *machine, const char *tenant,
                         const char (*words)[80], size_t n_words);
-
-#endif

@@ -139,9 +139,7 @@ static bool read_all(struct watch *w)
 {
     virDomainPtr *domains = NULL;
 
-    if (!follow(w)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!follow(w), false);
     int n = virConnectListAllDomains(w->connection, &domains, 0);
     for (int i = 0; i < n; i++) {
         read_domain(w, domains[i]);

@@ -1,6 +1,5 @@
 /* The <tenant/> element in a libvirt domain's metadata. Private to container/libvirt. */
-#ifndef WEIR_CONTAINER_LIBVIRT_METADATA_H
-#define WEIR_CONTAINER_LIBVIRT_METADATA_H
+#pragma once
 
 #include "base/status.h"
 #include "container/libvirt_message.h"
@@ -26,5 +25,3 @@
 enum weir_status weir_metadata_parse(const char *text, size_t bytes,
                                      struct weir_libvirt_element *ret_element,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

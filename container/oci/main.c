@@ -10,6 +10,7 @@
  * the empty one at /run/weir. If that fails, the container does not start, and the engine shows the
  * hook's standard error. The container's end needs no hook: the host watches the process.
  */
+#include "base/fd.h"
 #include "container/edits.h"
 #include "container/oci/mount.h"
 #include "container/oci/state.h"
@@ -33,41 +34,10 @@ static int fail(const char *why)
     return EXIT_FAILURE;
 }
 
-/* Read standard input to its end; NULL: it cannot be read, or is very long. */
-static char *read_all(int fd, size_t *ret_bytes)
-{
-    size_t used = 0, room = 1u << 16;
-    char *text = malloc(room);
-    ssize_t n = -1;
-
-    while (text && (n = read(fd, text + used, room - used)) != 0) {
-        if (n < 0 && errno != EINTR) {
-            break;
-        }
-        used += n > 0 ? (size_t)n : 0;
-        if (used == room) {
-            char *bigger = room < TEXT_MAX ? realloc(text, room * 2) : NULL;
-
-            if (!bigger) {
-                n = -1;
-                break;
-            }
-            text = bigger;
-            room *= 2;
-        }
-    }
-    if (n != 0) {
-        free(text);
-        return NULL;
-    }
-    *ret_bytes = used;
-    return text;
-}
-
 static bool read_state(struct weir_oci_container *container, struct weir_diag *diag)
 {
     size_t bytes = 0;
-    char *text = read_all(STDIN_FILENO, &bytes);
+    char *text = weir_fd_text(STDIN_FILENO, TEXT_MAX, &bytes);
     bool good = text && weir_oci_state_read(text, bytes, container, diag) == WEIR_OK;
 
     if (!text) {
@@ -86,7 +56,7 @@ static bool read_config(struct weir_oci_container *container, struct weir_diag *
     snprintf(path, sizeof path, "%s/config.json", container->bundle);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        text = read_all(fd, &bytes);
+        text = weir_fd_text(fd, TEXT_MAX, &bytes);
         close(fd);
     }
     bool good = text && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;

@@ -1,6 +1,5 @@
 /* Mounting a folder into a container that is being made. Private to container/oci. */
-#ifndef WEIR_CONTAINER_OCI_MOUNT_H
-#define WEIR_CONTAINER_OCI_MOUNT_H
+#pragma once
 
 #include "base/status.h"
 #include <sys/types.h>
@@ -20,5 +19,3 @@
  */
 enum weir_status weir_oci_mount(const char *folder, pid_t pid, const char *root, const char *target,
                                 const char *before, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Source: the OCI runtime specification 1.0.2, "State" and "Configuration"
  */
-#ifndef WEIR_CONTAINER_OCI_STATE_H
-#define WEIR_CONTAINER_OCI_STATE_H
+#pragma once
 
 #include "base/status.h"
 #include <limits.h>
@@ -52,5 +51,3 @@ enum weir_status weir_oci_state_read(const char *text, size_t bytes,
 enum weir_status weir_oci_config_read(const char *text, size_t bytes,
                                       struct weir_oci_container *container,
                                       struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

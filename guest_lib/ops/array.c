@@ -1,5 +1,4 @@
 /* Arrays: made in the current context, and destroyed with it. */
-#include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"

@@ -437,9 +437,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
     CUresult result = end(stream, &begun, &graph);
-    if (phGraph) {
-        *phGraph = graph;
-    }
+    WEIR_GIVE(phGraph, graph);
     return result;
 }
 
@@ -506,21 +504,13 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
         name_capture(&out);
     }
     *captureStatus_out = (CUstreamCaptureStatus)out.status;
-    if (id_out) {
-        *id_out = out.id;
-    }
-    if (graph_out) {
-        *graph_out = (CUgraph)(uintptr_t)out.graph;
-    }
-    if (dependencies_out) {
-        *dependencies_out = (const CUgraphNode *)(const void *)kept_dependencies;
-    }
+    WEIR_GIVE(id_out, out.id);
+    WEIR_GIVE(graph_out, (CUgraph)(uintptr_t)out.graph);
+    WEIR_GIVE(dependencies_out, (const CUgraphNode *)(const void *)kept_dependencies);
     if (edgeData_out) {
         *edgeData_out = out.n_edges ? kept_edges : NULL; /* NULL: all edges are plain */
     }
-    if (numDependencies_out) {
-        *numDependencies_out = out.n_dependencies;
-    }
+    WEIR_GIVE(numDependencies_out, out.n_dependencies);
     return CUDA_SUCCESS;
 }
 

@@ -34,7 +34,7 @@ bool weir_guest_ctx_flags_valid(unsigned int flags)
            (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
 }
 
-static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
+CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     WEIR_FAIL_IF(!pctx || !weir_guest_ctx_flags_valid(flags), CUDA_ERROR_INVALID_VALUE);
     WEIR_FAIL_IF(!weir_guest_device_get(dev), CUDA_ERROR_INVALID_DEVICE);
@@ -44,27 +44,6 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
     WEIR_FAIL_IF(weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK, CUDA_ERROR_OUT_OF_MEMORY);
     *pctx = handle_of(ctx);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-    return create(pctx, flags, dev);
-}
-
-CUresult weir_guest_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
-                                   unsigned int flags, CUdevice dev)
-{
-    WEIR_FAIL_IF(paramsArray && numParams, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    return create(pctx, flags, dev);
-}
-
-CUresult weir_guest_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
-                                   unsigned int flags, CUdevice dev)
-{
-    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    return create(pctx, flags, dev);
 }
 
 CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)

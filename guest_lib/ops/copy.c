@@ -3,7 +3,6 @@
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "guest_lib/state.h"
-#include "proto/guest_hand.h"
 #include "proto/structs.h"
 
 /* Host data up to this size is searched for addresses: programs copy addresses for kernels in small

@@ -29,38 +29,6 @@ CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                             : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* "domain:bus:device.function"; for the driver, domain and function are optional. */
-static bool parse_pci(const char *text, unsigned int ret[3])
-{
-    unsigned int domain = 0, bus, slot;
-    if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) {
-        domain = 0;
-        if (sscanf(text, "%x:%x", &bus, &slot) != 2) {
-            return false;
-        }
-    }
-    ret[0] = domain;
-    ret[1] = bus;
-    ret[2] = slot;
-    return true;
-}
-
-CUresult weir_guest_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
-{
-    unsigned int want[3];
-    WEIR_FAIL_IF(!dev || !pciBusId || !parse_pci(pciBusId, want), CUDA_ERROR_INVALID_VALUE);
-    for (int i = 0; i < weir_guest.n_devices; i++) {
-        const int *a = weir_guest.devices[i].attributes;
-        if ((unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] == want[0] &&
-            (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] == want[1] &&
-            (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] == want[2]) {
-            *dev = i;
-            return CUDA_SUCCESS;
-        }
-    }
-    return CUDA_ERROR_INVALID_DEVICE;
-}
-
 CUresult weir_guest_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);

@@ -5,8 +5,7 @@
  * Unless it says otherwise, a function returns CUDA_SUCCESS, or the entry point's result. All may
  * be called by any thread.
  */
-#ifndef WEIR_GUEST_LIB_OPS_FORWARD_H
-#define WEIR_GUEST_LIB_OPS_FORWARD_H
+#pragma once
 
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
@@ -203,5 +202,3 @@ CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node,
                                   const CUDA_HOST_NODE_PARAMS *params);
 CUresult weir_guest_node_set_memops(uint64_t exec, CUgraphNode node,
                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
-
-#endif

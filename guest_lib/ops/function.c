@@ -85,9 +85,7 @@ CUresult weir_guest_function_parameter(const struct weir_guest_function *functio
 {
     WEIR_FAIL_IF(!ret_offset || index >= function->n_params, CUDA_ERROR_INVALID_VALUE);
     *ret_offset = function->params[index].offset;
-    if (ret_bytes) {
-        *ret_bytes = function->params[index].bytes;
-    }
+    WEIR_GIVE(ret_bytes, function->params[index].bytes);
     return CUDA_SUCCESS;
 }
 

@@ -107,20 +107,6 @@ CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgrap
                : instantiate(phGraphExec, hGraph, flags, &out);
 }
 
-CUresult weir_guest_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                          CUgraphNode *phErrorNode, char *logBuffer,
-                                          size_t bufferSize)
-{
-    struct weir_op_graph_instantiate_out out;
-    if (phErrorNode) {
-        *phErrorNode = NULL;
-    }
-    if (logBuffer && bufferSize) {
-        logBuffer[0] = '\0';
-    }
-    return instantiate(phGraphExec, hGraph, 0, &out);
-}
-
 CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *params,
                                                  CUstream default_stream)
@@ -182,89 +168,6 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     WEIR_FAIL_IF(resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS,
                  CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     return weir_graph_set_add_update((uintptr_t)hGraphExec, (uintptr_t)hGraph);
-}
-
-CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
-                                      CUgraphNode *hErrorNode_out,
-                                      CUgraphExecUpdateResult *updateResult_out)
-{
-    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-    WEIR_FAIL_IF(!updateResult_out, CUDA_ERROR_INVALID_VALUE);
-    CUresult result = weir_guest_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
-    *updateResult_out = info.result;
-    if (hErrorNode_out) {
-        *hErrorNode_out = info.errorNode;
-    }
-    return result;
-}
-
-/* ---------------------------------------------------------------- as a picture */
-
-static const char *type_name(CUgraphNodeType type)
-{
-    static const char *const names[] = {
-        "KERNEL",    "MEMCPY",     "MEMSET",       "HOST",           "GRAPH",
-        "EMPTY",     "WAIT_EVENT", "EVENT_RECORD", "EXT_SEM_SIGNAL", "EXT_SEM_WAIT",
-        "MEM_ALLOC", "MEM_FREE",   "BATCH_MEM_OP", "CONDITIONAL"};
-    return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "UNKNOWN";
-}
-
-static CUresult dot_nodes(FILE *file, const CUgraphNode *nodes, size_t count)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        CUgraphNodeType type;
-        result = weir_guest_cuGraphNodeGetType(nodes[i], &type);
-        if (result == CUDA_SUCCESS) {
-            (void)fprintf(file, "\"%p\" [shape=\"rectangle\" label=\"%zu\\n%s\"];\n",
-                          (void *)nodes[i], i, type_name(type));
-        }
-    }
-    return result;
-}
-
-static CUresult dot_print(FILE *file, CUgraph graph)
-{
-    size_t n_nodes = 0;
-    size_t n_edges = 0;
-    CUresult result = weir_guest_cuGraphGetNodes(graph, NULL, &n_nodes);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_cuGraphGetEdges(graph, NULL, NULL, &n_edges);
-    }
-    CUgraphNode *nodes = calloc(n_nodes + 2 * n_edges + 1, sizeof(CUgraphNode));
-    WEIR_FAIL_IF(!nodes, CUDA_ERROR_OUT_OF_MEMORY);
-    CUgraphNode *from = nodes + n_nodes;
-    CUgraphNode *to = from + n_edges;
-    if (result == CUDA_SUCCESS && n_nodes) {
-        result = weir_guest_cuGraphGetNodes(graph, nodes, &n_nodes);
-    }
-    if (result == CUDA_SUCCESS && n_edges) {
-        result = weir_guest_cuGraphGetEdges(graph, from, to, &n_edges);
-    }
-    (void)fprintf(file, "digraph dot {\nsubgraph cluster_0 {\n");
-    if (result == CUDA_SUCCESS) {
-        result = dot_nodes(file, nodes, n_nodes);
-    }
-    for (size_t i = 0; i < n_edges && result == CUDA_SUCCESS; i++) {
-        (void)fprintf(file, "\"%p\" -> \"%p\";\n", (void *)from[i], (void *)to[i]);
-    }
-    (void)fprintf(file, "}\n}\n");
-    free(nodes);
-    return result;
-}
-
-/* The guest writes the program's file itself, from the worker's list of nodes and edges. */
-CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
-{
-    WEIR_GUEST_KEEP_ERRNO;
-    (void)flags; /* all flags ask for more detail */
-    WEIR_FAIL_IF(!path || !weir_guest_object_get(WEIR_KIND_GRAPH, hGraph),
-                 CUDA_ERROR_INVALID_VALUE);
-    FILE *file = fopen(path, "we");
-    WEIR_FAIL_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
-    CUresult result = dot_print(file, hGraph);
-    bool written = fclose(file) == 0;
-    return result == CUDA_SUCCESS && !written ? CUDA_ERROR_OPERATING_SYSTEM : result;
 }
 
 /* ---------------------------------------------------------------- generic nodes */

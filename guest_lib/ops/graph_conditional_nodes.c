@@ -1,8 +1,6 @@
 /* Conditional graph nodes: their handles, and their bodies, which are graphs. */
-#include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
 #include "proto/guest_calls.h"
-#include "proto/guest_hand.h"
 #include <stdlib.h>
 
 #define MAX_DEPENDENCIES 4096

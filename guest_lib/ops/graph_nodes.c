@@ -4,7 +4,6 @@
  * parameters.
  */
 #include "base/hash.h"
-#include "guest_lib/callback.h"
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"

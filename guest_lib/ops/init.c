@@ -1,6 +1,5 @@
 /* Calls that are answered before cuInit, too, and the profiler's calls, which do nothing. */
 #include "guest_lib/cupti.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/monitor.h"
 #include "guest_lib/profile.h"

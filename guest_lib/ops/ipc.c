@@ -3,7 +3,6 @@
  * the host stores. The memory has the same address in all processes of a worker; processes of other
  * workers get a free address.
  */
-#include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"

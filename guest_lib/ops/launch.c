@@ -250,9 +250,7 @@ static bool pack(const struct weir_guest_function *function, void **params, uint
 {
     memset(buffer, 0, function->param_bytes);
     for (uint32_t i = 0; i < function->n_params; i++) {
-        if (!params[i]) {
-            return false;
-        }
+        WEIR_FAIL_IF(!params[i], false);
         memcpy(buffer + function->params[i].offset, params[i], function->params[i].bytes);
     }
     return true;

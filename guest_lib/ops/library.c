@@ -78,15 +78,10 @@ CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, boo
     struct weir_guest_image image;
     WEIR_FAIL_IF(!ret_library || !source || n > MAX_LIBRARY_OPTIONS || (n && !ids),
                  CUDA_ERROR_INVALID_VALUE);
-    CUresult result =
-        weir_jit_read(&(struct weir_guest_jit_options){n_jit, jit_ids, jit_values}, &wire);
-    if (result == CUDA_SUCCESS) {
-        result = is_file ? weir_guest_image_store_file(source, &image)
-                         : weir_guest_image_store(source, &image);
-    }
-    return result == CUDA_SUCCESS
-               ? library_new(&image, &wire, &(struct library_options){n, ids, values}, ret_library)
-               : result;
+    WEIR_TRY(weir_jit_read(&(struct weir_guest_jit_options){n_jit, jit_ids, jit_values}, &wire));
+    WEIR_TRY(is_file ? weir_guest_image_store_file(source, &image)
+                     : weir_guest_image_store(source, &image));
+    return library_new(&image, &wire, &(struct library_options){n, ids, values}, ret_library);
 }
 
 /* The library's module, looked up once; its functions are found like those of any module. */
@@ -186,11 +181,7 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
     struct weir_op_library_global_out out;
     WEIR_TRY(ask_variable(library, name, managed, &out));
     WEIR_TRY(weir_module_note_global(NULL, out.address, out.bytes, out.managed, library));
-    if (ret_address) {
-        *ret_address = out.address;
-    }
-    if (ret_bytes) {
-        *ret_bytes = out.bytes;
-    }
+    WEIR_GIVE(ret_address, out.address);
+    WEIR_GIVE(ret_bytes, out.bytes);
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,5 @@
 /* cuLink*: inputs are stored with the host like images; the result is fetched once, at
  * completion. */
-#include "guest_lib/entry.h"
 #include "guest_lib/image.h"
 #include "guest_lib/module.h"
 #include "proto/guest_calls.h"
@@ -80,12 +79,10 @@ CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, voi
     WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     WEIR_FAIL_IF(!data || !size || (unsigned int)type >= CU_JIT_NUM_INPUT_TYPES,
                  CUDA_ERROR_INVALID_VALUE);
-    CUresult result =
-        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store_bytes(data, size, &image);
-    }
-    return result == CUDA_SUCCESS ? add_stored(link, type, &image, name) : result;
+    WEIR_TRY(
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit));
+    WEIR_TRY(weir_guest_image_store_bytes(data, size, &image));
+    return add_stored(link, type, &image, name);
 }
 
 CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
@@ -97,12 +94,10 @@ CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, con
     struct weir_jit_wire jit;
     WEIR_FAIL_IF(!link, CUDA_ERROR_INVALID_HANDLE);
     WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
-    CUresult result =
-        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store_file(path, &image);
-    }
-    return result == CUDA_SUCCESS ? add_stored(link, type, &image, path) : result;
+    WEIR_TRY(
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit));
+    WEIR_TRY(weir_guest_image_store_file(path, &image));
+    return add_stored(link, type, &image, path);
 }
 
 CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
@@ -125,9 +120,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
     free(link->cubin);
     link->cubin = cubin;
     *cubinOut = cubin;
-    if (sizeOut) {
-        *sizeOut = bytes;
-    }
+    WEIR_GIVE(sizeOut, bytes);
     return CUDA_SUCCESS;
 }
 

@@ -5,8 +5,6 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-#define PITCH_BYTES 512ull
-
 #define KIND(kind) (1u << (kind))
 
 CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
@@ -17,12 +15,8 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
     (void)weir_pools_give_back(false);
     WEIR_TRY(weir_call_mem_info(weir_guest_channel(), NULL, &out));
     uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
-    if (free) {
-        *free = available < out.total ? available : out.total;
-    }
-    if (total) {
-        *total = out.total;
-    }
+    WEIR_GIVE(free, available < out.total ? available : out.total);
+    WEIR_GIVE(total, out.total);
     return CUDA_SUCCESS;
 }
 
@@ -34,22 +28,6 @@ CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     struct weir_mem mem;
     WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem));
     *dptr = mem.base;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
-                                       size_t Height, unsigned int ElementSizeBytes)
-{
-    if (!dptr || !pPitch || !WidthInBytes || !Height ||
-        (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
-        WidthInBytes > SIZE_MAX - PITCH_BYTES) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    size_t pitch = (WidthInBytes + PITCH_BYTES - 1) & ~(PITCH_BYTES - 1);
-    size_t bytes;
-    WEIR_FAIL_IF(__builtin_mul_overflow(pitch, Height, &bytes), CUDA_ERROR_INVALID_VALUE);
-    WEIR_TRY(weir_guest_cuMemAlloc_v2(dptr, bytes));
-    *pPitch = pitch;
     return CUDA_SUCCESS;
 }
 
@@ -96,12 +74,8 @@ CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, C
     WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_mem mem;
     WEIR_FAIL_IF(!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST, CUDA_ERROR_NOT_FOUND);
-    if (pbase) {
-        *pbase = mem.device_base ? mem.device_base : mem.base;
-    }
-    if (psize) {
-        *psize = mem.bytes;
-    }
+    WEIR_GIVE(pbase, mem.device_base ? mem.device_base : mem.base);
+    WEIR_GIVE(psize, mem.bytes);
     return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,6 @@
 #include "guest_lib/module.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
-#include "proto/guest_hand.h"
 
 /* One fill: rows of width elements. */
 struct fill {

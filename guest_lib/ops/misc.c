@@ -18,9 +18,7 @@ CUresult weir_guest_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *us
     (void)userData;
     WEIR_FAIL_IF(!callbackFunc, CUDA_ERROR_INVALID_VALUE);
     uintptr_t name = 8 * __atomic_add_fetch(&next_callback, 1, __ATOMIC_RELAXED);
-    if (callback_out) {
-        *callback_out = (CUlogsCallbackHandle)name;
-    }
+    WEIR_GIVE(callback_out, (CUlogsCallbackHandle)name);
     return CUDA_SUCCESS;
 }
 

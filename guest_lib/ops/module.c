@@ -93,12 +93,10 @@ CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsi
     struct weir_jit_wire jit;
     struct weir_guest_image stored;
     WEIR_FAIL_IF(!image || !module, CUDA_ERROR_INVALID_VALUE);
-    CUresult result =
-        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store(image, &stored);
-    }
-    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
+    WEIR_TRY(
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit));
+    WEIR_TRY(weir_guest_image_store(image, &stored));
+    return module_new(&stored, &jit, module);
 }
 
 CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
@@ -143,11 +141,7 @@ CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmod
     const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
     WEIR_TRY(weir_call_module_global(weir_guest_channel(), &in, &out));
     WEIR_TRY(weir_module_note_global(module->ctx, out.address, out.bytes, out.managed, module));
-    if (dptr) {
-        *dptr = out.address;
-    }
-    if (bytes) {
-        *bytes = out.bytes;
-    }
+    WEIR_GIVE(dptr, out.address);
+    WEIR_GIVE(bytes, out.bytes);
     return CUDA_SUCCESS;
 }

@@ -118,14 +118,8 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     int limit;
     WEIR_FAIL_IF(!function, CUDA_ERROR_INVALID_HANDLE);
     WEIR_FAIL_IF(!minGridSize || !blockSize, CUDA_ERROR_INVALID_VALUE);
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        result =
-            weir_guest_cuFuncGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, func);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(weir_guest_cuFuncGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, func));
     const int *attributes = weir_guest.devices[ctx->device].attributes;
     const int warp = attributes[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
     const int most = attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];

@@ -241,15 +241,18 @@ CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
     return weir_mem_advised(devPtr, count, attribute, data, dataSize);
 }
 
-CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
-                                            CUmem_range_attribute *attributes, size_t numAttributes,
-                                            CUdeviceptr devPtr, size_t count)
+/* Only check the arguments: contents that may be discarded may also stay. */
+CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                           unsigned long long flags, CUstream hStream)
 {
-    WEIR_FAIL_IF(!data || !dataSizes || !attributes || !numAttributes, CUDA_ERROR_INVALID_VALUE);
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++) {
-        result =
-            weir_guest_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
+    struct weir_guest_stream *stream;
+    struct weir_mem mem;
+    if (!dptrs || !sizes || !count || flags || !hStream || hStream == CU_STREAM_LEGACY) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    return result;
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
+    for (size_t i = 0; i < count; i++) {
+        WEIR_TRY(weir_mem_check_managed(dptrs[i], sizes[i], &mem));
+    }
+    return CUDA_SUCCESS;
 }

@@ -299,11 +299,9 @@ CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, 
                                             CUstream hStream)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result == CUDA_SUCCESS && found->imported) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    return result == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : result;
+    WEIR_TRY(get_pool(pool, &found));
+    WEIR_FAIL_IF(found->imported, CUDA_ERROR_INVALID_VALUE);
+    return alloc_from(found, dptr, bytesize, hStream);
 }
 
 static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream *stream)
@@ -437,36 +435,6 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
     WEIR_TRY(device_pool(device, want_default, &pool));
     *ret_pool = handle_of(pool);
     return CUDA_SUCCESS;
-}
-
-/* Accept pools of a device only: host and managed pools are not supported. */
-static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
-{
-    WEIR_FAIL_IF(!location, CUDA_ERROR_INVALID_VALUE);
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
-                                           CUmemAllocationType type)
-{
-    WEIR_TRY(check_location(location, type));
-    return weir_guest_pool_give(location->id, true, pool_out);
-}
-
-CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                    CUmemAllocationType type)
-{
-    WEIR_TRY(check_location(location, type));
-    return weir_guest_pool_give(location->id, false, pool);
-}
-
-CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
-                                    CUmemoryPool pool)
-{
-    WEIR_TRY(check_location(location, type));
-    return weir_guest_pool_set(location->id, pool);
 }
 
 /* ---------------------------------------------------------------- between processes */

@@ -6,7 +6,6 @@
  */
 #include "base/hash.h"
 #include "base/thread.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"

@@ -124,9 +124,7 @@ static bool read_image(const char *path, struct weir_compile_result *result)
     struct stat info;
     bool good = false;
 
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     if (fstat(fileno(file), &info) == 0 && info.st_size > 0 &&
         (uint64_t)info.st_size <= FILE_BYTES) {
         uint8_t *bytes = malloc((size_t)info.st_size + 1);

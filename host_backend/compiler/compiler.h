@@ -2,8 +2,7 @@
  * NVIDIA's ptxas as a compiler for the PTX texts of guests. It runs in a process of its own, with
  * limits, and confined as the worker is (docs/design/confinement.md).
  */
-#ifndef WEIR_HOST_BACKEND_COMPILER_COMPILER_H
-#define WEIR_HOST_BACKEND_COMPILER_COMPILER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -110,5 +109,3 @@ static inline bool weir_compile_is_stopped(enum weir_compile_end end)
 
 /** A message for the program: why its text was not compiled ("it needed more memory than .."). */
 const char *weir_compile_end_text(enum weir_compile_end end);
-
-#endif

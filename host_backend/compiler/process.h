@@ -4,8 +4,7 @@
  * It is forked before the worker gives up its system calls (host_backend/confine/) and ends with
  * it. It executes only this one program, in a new process for each job.
  */
-#ifndef WEIR_HOST_BACKEND_COMPILER_PROCESS_H
-#define WEIR_HOST_BACKEND_COMPILER_PROCESS_H
+#pragma once
 
 #include "host_backend/compiler/compiler.h"
 
@@ -40,5 +39,3 @@ void weir_compiler_process_stop(struct weir_compiler_process *process);
 enum weir_compile_end weir_compiler_process_run(const struct weir_compiler_process *process,
                                                 const struct weir_compiler_job *job,
                                                 bool (*give_up)(void *user), void *user);
-
-#endif

@@ -6,6 +6,7 @@
  * use the same rows.
  */
 #include "host_backend/config/config.h"
+#include "base/fd.h"
 
 #include "base/guess.h"
 #include "base/text.h"
@@ -270,9 +271,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
             return false;
         }
         by[first] = item->key;
-        if (!weir_row_store(&table->rows[i], object, item, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_row_store(&table->rows[i], object, item, diag), false);
     }
     return true;
 }
@@ -290,9 +289,7 @@ static bool read_tenant(const struct weir_toml_value *from, struct weir_host_con
         return WEIR_WRONG(from, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX);
     }
     weir_tenant_config_default(tenant, "");
-    if (!read_rows(&tenant_table, from, tenant, diag)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!read_rows(&tenant_table, from, tenant, diag), false);
     if (tenant->name[0] == 0) {
         return WEIR_WRONG(from, "this tenant has no name");
     }
@@ -323,9 +320,7 @@ static bool read_tenants(const struct weir_toml_value *from, struct weir_host_co
         return WEIR_WRONG(from, "each tenant is a table in two brackets: [[tenant]]");
     }
     for (const struct weir_toml_value *item = from->items; item; item = item->next) {
-        if (!read_tenant(item, config, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_tenant(item, config, diag), false);
     }
     return true;
 }
@@ -628,9 +623,7 @@ static bool read_tree(const struct weir_toml_value *root, struct weir_host_confi
     const struct weir_toml_value *host = weir_toml_find(root, "host");
 
     for (const struct weir_toml_value *item = root->items; item; item = item->next) {
-        if (!read_table(item, config, diag)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_table(item, config, diag), false);
     }
     if (config->window_base % config->window_bytes != 0) {
         weir_diag_set(diag, 0, 0, "window_base is not a multiple of window_bytes");
@@ -677,30 +670,12 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
                                   struct weir_diag *ret_diag)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    enum weir_status status = WEIR_ERR_NO_MEMORY;
-    char *text = NULL;
-    size_t bytes = 0;
-    ssize_t n = 0;
+    size_t bytes;
 
-    if (fd < 0) {
-        return errno == ENOENT   ? WEIR_ERR_NOT_FOUND
-               : errno == EACCES ? WEIR_ERR_DENIED
-                                 : WEIR_ERR_IO;
-    }
-    text = malloc(FILE_MAX_BYTES + 1);
-    while (text && bytes <= FILE_MAX_BYTES &&
-           (n = read(fd, text + bytes, FILE_MAX_BYTES + 1 - bytes)) > 0) {
-        bytes += (size_t)n;
-    }
-    if (text) {
-        if (n < 0) {
-            status = WEIR_ERR_IO;
-        } else if (bytes > FILE_MAX_BYTES) {
-            status = WEIR_ERR_TOO_BIG;
-        } else {
-            status = weir_config_parse(text, bytes, ret_config, ret_diag);
-        }
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
+    char *text = weir_fd_text(fd, FILE_MAX_BYTES, &bytes);
+    enum weir_status status =
+        text ? weir_config_parse(text, bytes, ret_config, ret_diag) : weir_status_of_errno(errno);
     free(text);
     close(fd);
     return status;

@@ -1,7 +1,6 @@
 /* weir.toml: what the host serves, and to whom. A value type: it is copied and compared, and has no
  * pointers. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_CONFIG_H
-#define WEIR_HOST_BACKEND_CONFIG_CONFIG_H
+#pragma once
 
 #include "base/priority.h"
 #include "base/status.h"
@@ -304,5 +303,3 @@ void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n,
 /** Fill a row of `weir status` with a tenant's settings. */
 void weir_tenant_config_show(const struct weir_tenant_config *tenant,
                              struct weir_status_tenant *row);
-
-#endif

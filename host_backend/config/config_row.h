@@ -1,6 +1,5 @@
 /* The rows of weir.toml's tables (config.c), and how a value is stored (config_store.c). */
-#ifndef WEIR_HOST_BACKEND_CONFIG_CONFIG_ROW_H
-#define WEIR_HOST_BACKEND_CONFIG_CONFIG_ROW_H
+#pragma once
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/toml.h"
@@ -49,5 +48,3 @@ bool weir_row_store(const struct weir_row *row, void *object, const struct weir_
 
 /* Write an amount in the largest unit that divides it. */
 void weir_amount_text(const struct weir_amount *amount, char *text, size_t bytes);
-
-#endif

@@ -53,9 +53,7 @@ static bool name_folder(const char *dir, char *text, size_t bytes)
     size_t n = 0;
 
     for (; *dir != 0; dir++) {
-        if (n + 2 >= bytes) {
-            return false;
-        }
+        WEIR_FAIL_IF(n + 2 >= bytes, false);
         if (*dir == '-' || *dir == '_') {
             text[n++] = '_';
         }

@@ -7,8 +7,7 @@
  *
  * Source: docs/design/host.md
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_CONTROL_H
-#define WEIR_HOST_BACKEND_CONFIG_CONTROL_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -293,5 +292,3 @@ void weir_status_report_destroy(struct weir_status_report *report);
 
 /** Ask for the state as weir_control_status() does, but return the text: one JSON object a line. */
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text) WEIR_MUST_CHECK;
-
-#endif

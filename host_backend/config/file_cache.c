@@ -252,19 +252,6 @@ static void file_name(const struct weir_file_cache *cache, const struct weir_has
 
 /* ---------------------------------------------------------------- reading */
 
-static bool read_all(int fd, void *to, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = read(fd, (char *)to + at, bytes - at);
-
-        if (n <= 0 && !(n < 0 && errno == EINTR)) {
-            return false;
-        }
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 /* Read and check a file. @return WEIR_ERR_INVALID: it is damaged. */
 static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t **ret_bytes,
                                   size_t *ret_n_bytes)
@@ -272,7 +259,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
     struct file_header header;
     struct stat info;
 
-    if (fstat(fd, &info) != 0 || !read_all(fd, &header, sizeof header) ||
+    if (fstat(fd, &info) != 0 || weir_fd_read(fd, &header, sizeof header) != sizeof header ||
         memcmp(header.magic, FILE_MAGIC, sizeof header.magic) != 0 ||
         header.version != FILE_VERSION || header.zero != 0 ||
         memcmp(&header.key, key, sizeof *key) != 0 || header.bytes > FILE_MAX_BYTES ||
@@ -281,7 +268,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
     }
     uint8_t *bytes = malloc(header.bytes + 1);
     WEIR_FAIL_IF(!bytes, WEIR_ERR_NO_MEMORY);
-    if (!read_all(fd, bytes, header.bytes)) {
+    if (weir_fd_read(fd, bytes, header.bytes) != header.bytes) {
         free(bytes);
         return WEIR_ERR_INVALID;
     }
@@ -404,19 +391,6 @@ static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
     free(list.files);
 }
 
-static bool write_all(int fd, const void *from, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = write(fd, (const char *)from + at, bytes - at);
-
-        if (n < 0 && errno != EINTR) {
-            return false;
-        }
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
                                      const struct file_header *header, const uint8_t *bytes)
 {
@@ -428,7 +402,8 @@ static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     WEIR_FAIL_IF(fd < 0, WEIR_ERR_IO);
     file_name(cache, &header->key, name);
-    bool good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
+    bool good = weir_fd_write(fd, header, sizeof *header) == sizeof *header &&
+                weir_fd_write(fd, bytes, header->bytes) == header->bytes;
     good = close(fd) == 0 && good && renameat(dir, temporary, dir, name) == 0;
     if (!good) {
         (void)unlinkat(dir, temporary, 0);

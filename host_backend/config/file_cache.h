@@ -7,8 +7,7 @@
  * whose header, length or checksum is wrong is removed. Internally locked; several processes may
  * use one folder.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_FILE_CACHE_H
-#define WEIR_HOST_BACKEND_CONFIG_FILE_CACHE_H
+#pragma once
 
 #include "base/hash.h"
 #include "base/status.h"
@@ -99,5 +98,3 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
  */
 enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct weir_hash *key,
                                      const uint8_t *bytes, size_t n_bytes) WEIR_MUST_CHECK;
-
-#endif

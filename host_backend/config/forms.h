@@ -1,6 +1,5 @@
 /* [forms] of weir.toml: whether and how kernels get twins. A value type without pointers. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_FORMS_H
-#define WEIR_HOST_BACKEND_CONFIG_FORMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,5 +63,3 @@ static inline enum weir_forms_mode weir_forms_mode_of(enum weir_forms_mode mode,
         return mode;
     }
 }
-
-#endif

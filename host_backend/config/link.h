@@ -6,8 +6,7 @@
  * supervisor's end, too: so messages wait there while one supervisor ends and the next begins. Both
  * ends are the same program, or releases that follow one another: see WEIR_LINK_VERSION.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_LINK_H
-#define WEIR_HOST_BACKEND_CONFIG_LINK_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/config/config.h"
@@ -381,5 +380,3 @@ enum weir_status weir_link_peek(int link, struct weir_link_message *ret_message,
 
 /** Remove the first message from the link. @thread one at a time */
 void weir_link_consume(int link);
-
-#endif

@@ -1,6 +1,5 @@
 /* Finds installed programs of others, such as ptxas. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
-#define WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ bool weir_is_program(const char *path);
  * @thread any; nobody changes the environment meanwhile
  */
 bool weir_program_find(const char *name, char *ret_path, size_t bytes);
-
-#endif

@@ -7,8 +7,7 @@
  * only the prefix in common pass: Kubernetes makes WEIR_PORT and WEIR_SERVICE_HOST for a service
  * named weir.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
-#define WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -36,5 +35,3 @@ enum weir_status weir_request_variable(const char *assignment,
                                        const struct weir_request_name **ret_row,
                                        const char **ret_value,
                                        struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* [scheduler] of weir.toml: who decides about the GPU, and within which bounds. A value type. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_SCHEDULER_H
-#define WEIR_HOST_BACKEND_CONFIG_SCHEDULER_H
+#pragma once
 
 #include "sched/sched.h"
 #include <stdint.h>
@@ -40,5 +39,3 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
  */
 void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
                            enum weir_sched_fill fill, struct weir_sched_config *ret_config);
-
-#endif

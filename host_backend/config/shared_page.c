@@ -22,11 +22,7 @@ enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *re
 {
     int fd = weir_memfd_sealed(name, bytes);
 
-    if (fd < 0) {
-        return errno == ENOMEM                      ? WEIR_ERR_NO_MEMORY
-               : errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR
-                                                    : WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
     enum weir_status status = weir_shared_page_map(fd, bytes, ret_page);
     if (status != WEIR_OK) {
         close(fd);

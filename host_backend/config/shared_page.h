@@ -2,8 +2,7 @@
  * Memory that the supervisor shares with workers: the supervisor makes it and sends the descriptor
  * over the link. It contains a struct of atomics that both sides know.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H
-#define WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H
+#pragma once
 
 #include "base/status.h"
 #include <stddef.h>
@@ -28,5 +27,3 @@ enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *re
  * @thread any
  */
 enum weir_status weir_shared_page_map(int fd, size_t bytes, void **ret_page) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* Finds out whether the machine has an MPS daemon that is not one of the host's. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
-#define WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@
  * @thread any
  */
 bool weir_site_mps_is_there(void);
-
-#endif

@@ -18,8 +18,7 @@
  *
  * Guests in virtual machines and remote guests have cores of their own: they decide for themselves.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_SPIN_H
-#define WEIR_HOST_BACKEND_CONFIG_SPIN_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -158,5 +157,3 @@ struct weir_spin_seen {
  */
 enum weir_spin_level weir_spin_decide(struct weir_spin_governor *governor,
                                       const struct weir_spin_seen *seen, uint64_t now_ns);
-
-#endif

@@ -270,9 +270,7 @@ static bool read_string(char **at, char *room, size_t room_bytes)
                 p += strnlen(p + 1, 4);
             }
         }
-        if (*p == 0) {
-            return false;
-        }
+        WEIR_FAIL_IF(*p == 0, false);
         if (used + n < room_bytes) {
             memcpy(room + used, bytes, n);
             used += n;
@@ -318,15 +316,11 @@ static bool read_fields(char *at, const struct weir_status_field *fields, void *
 
     while (at[0] == ',' && at[1] == '"') {
         at += 2;
-        if (!read_string(&at, key, sizeof key) || *at++ != ':') {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_string(&at, key, sizeof key) || *at++ != ':', false);
         bool is_text = *at == '"';
         if (is_text) {
             at++;
-            if (!read_string(&at, text, sizeof text)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!read_string(&at, text, sizeof text), false);
         } else {
             size_t n = strcspn(at, ",}");
 
@@ -343,9 +337,7 @@ static void *grow(void **array, size_t *n, size_t size)
 {
     void *bigger = realloc(*array, (*n + 1) * size);
 
-    if (!bigger) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!bigger, NULL);
     *array = bigger;
     return memset((char *)bigger + (*n)++ * size, 0, size);
 }

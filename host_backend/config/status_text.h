@@ -4,8 +4,7 @@
  * Writer (supervisor) and reader (weir status) share the fields of status.def, so they cannot
  * disagree. Readers ignore keys that they do not know.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
-#define WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <stdbool.h>
@@ -103,5 +102,3 @@ void weir_status_text_event(FILE *out, const struct weir_status_event *row);
  */
 enum weir_status weir_status_text_read(char *text,
                                        struct weir_status_report **ret_report) WEIR_MUST_CHECK;
-
-#endif

@@ -61,9 +61,7 @@ static bool skip_lines(struct weir_toml_reader *r)
 {
     for (;;) {
         skip_blanks(r);
-        if (*r->at == '#' && !skip_comment(r)) {
-            return false;
-        }
+        WEIR_FAIL_IF(*r->at == '#' && !skip_comment(r), false);
         if (!at_newline(r)) {
             return true;
         }
@@ -74,9 +72,7 @@ static bool skip_lines(struct weir_toml_reader *r)
 static bool finish_line(struct weir_toml_reader *r)
 {
     skip_blanks(r);
-    if (*r->at == '#' && !skip_comment(r)) {
-        return false;
-    }
+    WEIR_FAIL_IF(*r->at == '#' && !skip_comment(r), false);
     if (!at_line_end(r)) {
         return WEIR_TOML_FAIL(r, "unexpected text after the value");
     }
@@ -209,9 +205,7 @@ static bool skip_folded(struct weir_toml_reader *r)
 {
     char *at = r->at + strspn(r->at, " \t");
 
-    if (*at != '\n' && !(*at == '\r' && at[1] == '\n')) {
-        return false;
-    }
+    WEIR_FAIL_IF(*at != '\n' && !(*at == '\r' && at[1] == '\n'), false);
     r->at = at;
     while (at_newline(r)) {
         take_newline(r);
@@ -368,17 +362,13 @@ static bool read_array(struct weir_toml_reader *r, struct weir_toml_value *array
     array->kind = WEIR_TOML_ARRAY;
     r->at++;
     for (;;) {
-        if (!skip_lines(r)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!skip_lines(r), false);
         if (*r->at == ']') {
             r->at++;
             return true;
         }
         struct weir_toml_value *item = add(r, array, NULL);
-        if (!item || !weir_toml_read_value(r, item) || !skip_lines(r)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!item || !weir_toml_read_value(r, item) || !skip_lines(r), false);
         if (*r->at == ',') {
             r->at++;
         } else if (*r->at != ']') {
@@ -398,9 +388,7 @@ static bool read_inline(struct weir_toml_reader *r, struct weir_toml_value *tabl
     }
     for (;;) {
         skip_blanks(r);
-        if (!read_assignment(r, table)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_assignment(r, table), false);
         skip_blanks(r);
         if (*r->at == '}') {
             r->at++;
@@ -440,9 +428,7 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
     struct part part;
 
     table = read_path(r, table, false, &part);
-    if (!table) {
-        return false;
-    }
+    WEIR_FAIL_IF(!table, false);
     if (find(table, part.name, part.bytes)) {
         return refuse(r, &part, "is given twice");
     }
@@ -511,17 +497,13 @@ static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root
     r->at += rows ? 2 : 1;
     skip_blanks(r);
     struct weir_toml_value *parent = read_path(r, root, true, &part);
-    if (!parent) {
-        return false;
-    }
+    WEIR_FAIL_IF(!parent, false);
     if (strncmp(r->at, "]]", rows ? 2 : 1) != 0) {
         return WEIR_TOML_FAIL(r, rows ? "']]' is missing" : "']' is missing");
     }
     r->at += rows ? 2 : 1;
     *table = open_table(r, parent, &part, rows, column);
-    if (!*table) {
-        return false;
-    }
+    WEIR_FAIL_IF(!*table, false);
     (*table)->begin = begin;
     return finish_line(r);
 }
@@ -551,9 +533,7 @@ static bool read_text(struct weir_toml_reader *r, struct weir_toml_value *root)
 {
     struct weir_toml_value *table = root;
 
-    if (!check_utf8(r)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!check_utf8(r), false);
     if (strncmp(r->at, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as some editors write it */
         r->at += 3;
     }
@@ -568,9 +548,7 @@ static bool read_text(struct weir_toml_reader *r, struct weir_toml_value *root)
         } else {
             good = read_assignment(r, table) && finish_line(r);
         }
-        if (!good) {
-            return false;
-        }
+        WEIR_FAIL_IF(!good, false);
     }
     table->end = (size_t)(r->end - r->text);
     return true;

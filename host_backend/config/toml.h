@@ -5,8 +5,7 @@
  * a value's bytes. The reader converts no value: a caller that needs another kind reports that
  * itself.
  */
-#ifndef WEIR_HOST_BACKEND_CONFIG_TOML_H
-#define WEIR_HOST_BACKEND_CONFIG_TOML_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -77,5 +76,3 @@ const struct weir_toml_value *weir_toml_find(const struct weir_toml_value *table
 
 /** Names a kind in messages: "a string", "an integer", .. @thread any */
 const char *weir_toml_kind_text(enum weir_toml_kind kind);
-
-#endif

@@ -1,6 +1,5 @@
 /* Types and functions that the files of TOML's reader share. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
-#define WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
+#pragma once
 
 #include "host_backend/config/toml.h"
 
@@ -31,5 +30,3 @@ bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *va
 
 /* toml_scalar.c: read a number, true, false, or a time. */
 bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value);
-
-#endif

@@ -5,8 +5,7 @@
  * the worker. The worker gives up system calls when it has received its settings, before it loads
  * the driver or hears of a guest.
  */
-#ifndef WEIR_HOST_BACKEND_CONFINE_CONFINE_H
-#define WEIR_HOST_BACKEND_CONFINE_CONFINE_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -89,5 +88,3 @@ enum weir_confine_keeps {
  * @thread the only one of its process
  */
 enum weir_status weir_confine_refuse_calls(unsigned keeps) WEIR_MUST_CHECK;
-
-#endif

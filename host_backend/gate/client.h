@@ -7,8 +7,7 @@
  *
  * Private to this folder. Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_CLIENT_H
-#define WEIR_HOST_BACKEND_GATE_CLIENT_H
+#pragma once
 
 #include "base/thread.h"
 #include "host_backend/gate/port.h"
@@ -63,5 +62,3 @@ struct weir_gate_item *weir_gate_client_item_at(struct weir_gate_client *client,
 
 /** Has the gate process stopped reading? Call this repeatedly, since the calls measure the time. */
 bool weir_gate_client_is_deaf(struct weir_gate_client *client);
-
-#endif

@@ -20,8 +20,7 @@
  *
  * Source: docs/design/scheduling.md, docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_GATE_H
-#define WEIR_HOST_BACKEND_GATE_GATE_H
+#pragma once
 
 #include "base/priority.h"
 #include "base/status.h"
@@ -318,5 +317,3 @@ void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop);
 
 /** Compute the key of a kernel with this block geometry; it has WEIR_PREDICT_KEY_BITS. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
-
-#endif

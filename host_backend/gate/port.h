@@ -21,8 +21,7 @@
  *
  * Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_PORT_H
-#define WEIR_HOST_BACKEND_GATE_PORT_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -255,5 +254,3 @@ bool weir_gate_port_known(struct weir_gate_port *port, uint32_t device,
 void weir_gate_port_call(struct weir_gate_port *port);
 /** The gate: a slot has changed; wake its session's thread, if it sleeps. @thread any */
 void weir_gate_slot_changed(struct weir_gate_slot *slot);
-
-#endif

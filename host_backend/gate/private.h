@@ -1,6 +1,5 @@
 /* Types and functions that the files of this folder share. */
-#ifndef WEIR_HOST_BACKEND_GATE_PRIVATE_H
-#define WEIR_HOST_BACKEND_GATE_PRIVATE_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -310,5 +309,3 @@ static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queu
 
     return queue->sm_limit_pct < granted ? queue->sm_limit_pct : granted;
 }
-
-#endif

@@ -11,7 +11,6 @@
  */
 #include "host_backend/gate/private.h"
 
-#include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>

@@ -1,6 +1,5 @@
 /* The keeper's rows. One thread. */
-#ifndef WEIR_HOST_BACKEND_KEEPER_BOOK_H
-#define WEIR_HOST_BACKEND_KEEPER_BOOK_H
+#pragma once
 
 #include "base/fd_pass.h"
 #include <stdbool.h>
@@ -42,5 +41,3 @@ void weir_keep_book_drop(struct weir_keep_book *book, struct weir_keep_row *row)
 /** The next row in any order; after = NULL: the first. NULL: that was the last. */
 struct weir_keep_row *weir_keep_book_next(const struct weir_keep_book *book,
                                           const struct weir_keep_row *after);
-
-#endif

@@ -9,8 +9,7 @@
  * One message is one packet of a SOCK_SEQPACKET socket. Both ends trust each other: the socket
  * admits only the keeper's own user, and no process that the keeper has started.
  */
-#ifndef WEIR_HOST_BACKEND_KEEPER_KEEP_H
-#define WEIR_HOST_BACKEND_KEEPER_KEEP_H
+#pragma once
 
 #include "base/fd_pass.h"
 #include "base/status.h"
@@ -89,5 +88,3 @@ const uint8_t *weir_keep_spawn_row(const struct weir_keep_message *message,
 /** `weir keep`: its service starts it with the run directory, weir serve also with "started" and
  * the listening socket. @return exit status @thread main */
 int weir_keeper_main(int argc, char **argv);
-
-#endif

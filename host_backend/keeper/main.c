@@ -16,7 +16,6 @@
 #include "host_backend/keeper/spawn.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "host_backend/config/notify.h"
 #include <errno.h>
 #include <fcntl.h>

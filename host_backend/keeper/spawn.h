@@ -1,6 +1,5 @@
 /* How a process becomes a worker, the gate process or an MPS daemon: spawn.c. */
-#ifndef WEIR_HOST_BACKEND_KEEPER_SPAWN_H
-#define WEIR_HOST_BACKEND_KEEPER_SPAWN_H
+#pragma once
 
 #include "host_backend/keeper/keep.h"
 
@@ -13,5 +12,3 @@
  */
 pid_t weir_keep_fork(const struct weir_keep_spawn *spawn, char *words, const char *end,
                      const int *fds);
-
-#endif

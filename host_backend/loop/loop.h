@@ -10,8 +10,7 @@
  *
  * All functions: @thread one for each loop
  */
-#ifndef WEIR_HOST_BACKEND_LOOP_LOOP_H
-#define WEIR_HOST_BACKEND_LOOP_LOOP_H
+#pragma once
 
 #include "base/status.h"
 #include <stddef.h>
@@ -70,5 +69,3 @@ int weir_host_loop_wait_ms(const struct weir_host_loop *loop);
  */
 enum weir_status weir_host_loop_turn(struct weir_host_loop *loop,
                                      uint64_t *ret_woken_ns) WEIR_MUST_CHECK;
-
-#endif

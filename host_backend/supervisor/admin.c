@@ -22,7 +22,6 @@
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
-#include "base/log.h"
 #include "host_backend/config/status_text.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/control.h"

@@ -1,6 +1,5 @@
 /* The supervisor's services for clients, and its configuration. All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -138,5 +137,3 @@ extern const struct weir_worker_events weir_worker_events;
 
 /** Handle a message of a worker, if the worker may send it, and close its descriptor. */
 void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard);
-
-#endif

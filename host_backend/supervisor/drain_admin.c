@@ -7,7 +7,6 @@
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/tenants.h"
-#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
 #include "base/log.h"

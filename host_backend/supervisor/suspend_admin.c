@@ -2,7 +2,6 @@
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
-#include "host_backend/supervisor/tenants/tenants.h"
 
 #include "base/log.h"
 #include <stdlib.h>

@@ -16,7 +16,6 @@
 
 #include "base/guess.h"
 #include "base/log.h"
-#include "proto/wire/accept.h"
 #include <stdio.h>
 #include <string.h>
 

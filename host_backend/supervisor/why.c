@@ -11,7 +11,6 @@
  * waited, if the operator wants that ([default] show_others).
  */
 #include "host_backend/supervisor/admin.h"
-#include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/watch/append.h"

@@ -11,7 +11,6 @@
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/sessions.h"
-#include "host_backend/worker/stages.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 

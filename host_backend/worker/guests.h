@@ -1,6 +1,5 @@
 /* Guests arriving at the worker: handshake, session, end, each on a thread of its own. */
-#ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_H
-#define WEIR_HOST_BACKEND_WORKER_GUESTS_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "proto/wire/accept.h"
@@ -61,5 +60,3 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd) WEIR
 
 /** Close the endpoint; every session must have ended. @thread main */
 void weir_guests_destroy(struct weir_guests *guests);
-
-#endif

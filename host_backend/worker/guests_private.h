@@ -1,6 +1,5 @@
 /* Private to guests.c and guests_moved.c: guests on their way to a session. */
-#ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_GUESTS_PRIVATE_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/config/link.h"
@@ -73,5 +72,3 @@ CUresult weir_arrival_reserve(struct weir_arrival *a);
 void weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session);
 /** Give a session that has left this worker to the supervisor. @param box  taken @thread owner */
 void weir_arrival_pass_on(struct weir_arrival *a, uint64_t id, int box);
-
-#endif

@@ -212,9 +212,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
 {
     struct region *region = calloc(1, sizeof *region);
 
-    if (!region) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!region, NULL);
     region->worker = worker;
     region->about = *about;
     region->clock.pid = about->pid;

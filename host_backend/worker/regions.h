@@ -5,8 +5,7 @@
  * when the guest rings, wakes sessions, and finds out which of the guest's processes have ended. A
  * session's part of a region is in memory/region.h. Internally locked.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_REGIONS_H
-#define WEIR_HOST_BACKEND_WORKER_REGIONS_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/config/link.h"
@@ -69,5 +68,3 @@ void weir_region_look_at_slots(struct region *region, bool all);
 
 /** Handle new Hellos, and mailboxes that were left unfinished. @thread the region's */
 void weir_region_look_at_mail(struct region *region);
-
-#endif

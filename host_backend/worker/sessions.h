@@ -1,6 +1,5 @@
 /* Sessions from start to end: they are made, run by a thread of their own, and destroyed. */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSIONS_H
-#define WEIR_HOST_BACKEND_WORKER_SESSIONS_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 
@@ -68,5 +67,3 @@ void weir_session_clear(struct weir_session *session);
  * @thread owner
  */
 void weir_session_destroy(struct weir_session *session);
-
-#endif

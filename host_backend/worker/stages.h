@@ -1,6 +1,5 @@
 /* Measures how long the stages of a program's start take. */
-#ifndef WEIR_HOST_BACKEND_WORKER_STAGES_H
-#define WEIR_HOST_BACKEND_WORKER_STAGES_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include <stdint.h>
@@ -16,5 +15,3 @@ struct weir_stages {
 
 /** Log the stages, in microseconds, at the level debug: the start ends now. @thread any */
 void weir_stages_log(const struct weir_stages *stages, const char *tenant, uint64_t session);
-
-#endif

@@ -199,17 +199,15 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
 /* Could another worker make the session again? */
 static void fill_rebuild(const struct weir_session *s, struct weir_status_session *row)
 {
-    struct weir_session_book *book = s->devices.book;
-    const char *why = book ? atomic_load(&book->why) : "its worker is not for one program";
+    const char *why =
+        s->devices.book ? atomic_load(&s->devices.book->why) : "its worker is not for one program";
 
-    if (s->about->monitor || !why) {
-        return;
-    }
-    if (*why) {
-        snprintf(row->rebuild, sizeof row->rebuild, "stays: %s", why);
-    } else {
-        snprintf(row->rebuild, sizeof row->rebuild, "portable%s",
-                 atomic_load(&book->fixed) ? " if its variables get the same addresses" : "");
+    if (!s->about->monitor && why) {
+        snprintf(row->rebuild, sizeof row->rebuild, "%s%s",
+                 *why == 0                  ? "portable"
+                 : why == weir_book_if_same ? "portable "
+                                            : "stays: ",
+                 why);
     }
 }
 

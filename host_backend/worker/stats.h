@@ -4,8 +4,7 @@
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATS_H
-#define WEIR_HOST_BACKEND_WORKER_STATS_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <stdbool.h>
@@ -32,5 +31,3 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
 
 /** Free the statistics of ended sessions. @thread the last one */
 void weir_stats_finish(struct weir_worker *worker);
-
-#endif

@@ -1,7 +1,6 @@
 /* Suspended sessions: when their memory goes, and when it comes back. Source:
  * docs/design/suspend.md */
-#ifndef WEIR_HOST_BACKEND_WORKER_SUSPEND_H
-#define WEIR_HOST_BACKEND_WORKER_SUSPEND_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "host_backend/worker/state/session.h"
@@ -30,5 +29,3 @@ static inline bool weir_session_is_asked(const struct weir_session *session)
            atomic_load_explicit(&session->devices.suspension->wish, memory_order_relaxed) !=
                WEIR_SUSPEND_NO;
 }
-
-#endif

@@ -134,9 +134,7 @@ bool weir_advice_say(struct weir_advice *list, const struct weir_advice_span *sp
     const struct weir_advice_part *old = list->n ? list->parts : &all;
     struct weir_advice now = {calloc(list->n + 3, sizeof *now.parts), 0};
     uint64_t first, end, begin = 0;
-    if (!now.parts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!now.parts, false);
     pages_of(span, &first, &end);
     for (size_t i = 0; i < (list->n ? list->n : 1); i++) {
         struct said is = old[i].is;

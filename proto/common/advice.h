@@ -2,8 +2,7 @@
  * What a program has said of managed memory, page by page: cuMemAdvise and prefetches, and the
  * answers of cuMemRangeGetAttribute. An allocation has a list of parts; the owner guards it.
  */
-#ifndef WEIR_PROTO_COMMON_ADVICE_H
-#define WEIR_PROTO_COMMON_ADVICE_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -54,5 +53,3 @@ CUresult weir_advice_attribute(const struct weir_advice *list, const struct weir
 
 /** The allocation is freed. */
 void weir_advice_finish(struct weir_advice *list);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Source: CUDA's documentation of cuThreadExchangeStreamCaptureMode.
  */
-#ifndef WEIR_PROTO_COMMON_CAPTURE_MODE_H
-#define WEIR_PROTO_COMMON_CAPTURE_MODE_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <pthread.h>
@@ -35,5 +34,3 @@ CUresult weir_capture_mode_exchange(CUstreamCaptureMode *mode);
  * @thread any
  */
 bool weir_capture_forbids(CUstreamCaptureMode mode, pthread_t begun);
-
-#endif

@@ -3,8 +3,7 @@
  * the guest library and softgpu: the undocumented export tables that unmodified libcudart, cuBLAS,
  * cuFFT and cuDNN ask for.
  */
-#ifndef WEIR_PROTO_COMMON_COMMON_H
-#define WEIR_PROTO_COMMON_COMMON_H
+#pragma once
 
 #include "proto/common/ctx_storage.h"
 #include "proto/cuda_abi.h"
@@ -92,5 +91,3 @@ CUresult weir_common_export_table(const void **ret_table, const CUuuid *id);
  */
 void weir_common_hmac_md2(const uint8_t key[16], const void *message, size_t bytes,
                           uint8_t digest[16]);
-
-#endif

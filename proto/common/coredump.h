@@ -2,8 +2,7 @@
  * Settings of GPU core dumps. No library here writes a core dump: a program or a debugger's script
  * only gets back the settings that it made.
  */
-#ifndef WEIR_PROTO_COMMON_COREDUMP_H
-#define WEIR_PROTO_COMMON_COREDUMP_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -31,5 +30,3 @@ CUresult weir_coredump_set(struct weir_coredump **own, CUcoredumpSettings attrib
  */
 CUresult weir_coredump_get(struct weir_coredump *const *own, CUcoredumpSettings attrib, void *value,
                            size_t *size);
-
-#endif

@@ -15,9 +15,7 @@ enum weir_status weir_ctx_stack_pop(CUcontext *ret_context)
     struct weir_ctx_stack *stack = &weir_ctx_stack_tls;
     WEIR_FAIL_IF(!stack->depth, WEIR_ERR_NOT_FOUND);
     stack->depth--;
-    if (ret_context) {
-        *ret_context = stack->contexts[stack->depth];
-    }
+    WEIR_GIVE(ret_context, stack->contexts[stack->depth]);
     return WEIR_OK;
 }
 

@@ -2,8 +2,7 @@
  * The calling thread's stack of current contexts. Its values are opaque: the library checks whether
  * a context lives. All functions only use the calling thread's stack, without a lock.
  */
-#ifndef WEIR_PROTO_COMMON_CTX_STACK_H
-#define WEIR_PROTO_COMMON_CTX_STACK_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"
@@ -33,5 +32,3 @@ enum weir_status weir_ctx_stack_pop(CUcontext *ret_context) WEIR_MUST_CHECK;
 
 /** Replace the top, or push onto an empty stack; NULL pops it, as cuCtxSetCurrent does. */
 void weir_ctx_stack_set(CUcontext context);
-
-#endif

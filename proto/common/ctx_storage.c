@@ -55,9 +55,7 @@ static struct weir_ctx_storage_slot *free_slot_locked(struct weir_ctx_storage *s
         }
         if (!chunk->next) {
             struct weir_ctx_storage_chunk *more = calloc(1, sizeof(*more));
-            if (!more) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!more, NULL);
             /* R2: publishes the empty chunk; meets A2 in find(). */
             __atomic_store_n(&chunk->next, more, __ATOMIC_RELEASE);
         }

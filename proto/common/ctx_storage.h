@@ -5,8 +5,7 @@
  * that are never freed before the context; a deleted slot is reused. Destructors run outside any
  * lock, since they call back into the driver.
  */
-#ifndef WEIR_PROTO_COMMON_CTX_STORAGE_H
-#define WEIR_PROTO_COMMON_CTX_STORAGE_H
+#pragma once
 
 #include "base/status.h"
 #include "base/thread.h"
@@ -64,5 +63,3 @@ enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage,
  * @thread any
  */
 void weir_ctx_storage_clear(struct weir_ctx_storage *storage, CUcontext context);
-
-#endif

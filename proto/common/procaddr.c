@@ -42,11 +42,9 @@ CUresult weir_procaddr_lookup(const char *name, int version, cuuint64_t flags,
         }
     }
     *ret_symbol = symbol;
-    if (ret_status) {
-        *ret_status = symbol != WEIR_SYMBOL_NONE ? CU_GET_PROC_ADDRESS_SUCCESS
-                      : first == end             ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
-                                                 : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-    }
+    WEIR_GIVE(ret_status, symbol != WEIR_SYMBOL_NONE ? CU_GET_PROC_ADDRESS_SUCCESS
+                          : first == end             ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
+                                                     : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     return CUDA_SUCCESS;
 }
 

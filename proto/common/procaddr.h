@@ -5,8 +5,7 @@
  * on, and some forms have a per-thread variant. The answer is the newest form that the requested
  * version has. The guest library and softgpu both use it; the table is generated from proto/api.
  */
-#ifndef WEIR_PROTO_COMMON_PROCADDR_H
-#define WEIR_PROTO_COMMON_PROCADDR_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
@@ -59,5 +58,3 @@ CUresult weir_procaddr_get(const char *name, void **pfn, int version, cuuint64_t
  * @thread any; also before cuInit
  */
 CUresult weir_procaddr_get_v1(const char *name, void **pfn, int version, cuuint64_t flags);
-
-#endif

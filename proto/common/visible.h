@@ -1,6 +1,5 @@
 /* CUDA_VISIBLE_DEVICES: which devices a program sees, and in which order. */
-#ifndef WEIR_PROTO_COMMON_VISIBLE_H
-#define WEIR_PROTO_COMMON_VISIBLE_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -21,5 +20,3 @@
  *         driver 525.60.13; it wants the whole "GPU-" in capitals.
  */
 int weir_visible_order(const char *list, const CUuuid *uuids, int n, int *ret_order);
-
-#endif

@@ -60,4 +60,4 @@ _Static_assert(sizeof(void *) == 8 && sizeof(long) == 8, "LP64 only");
 {types}
 
 {emit_prototypes(model)}"""
-    return {"proto/cuda_abi.h": header("WEIR_PROTO_CUDA_ABI_H", body)}
+    return {"proto/cuda_abi.h": header(body)}

@@ -171,7 +171,7 @@ def emit(model):
         body = "\n".join(rows)
         return f"const struct {kind} {name}[] = {{\n{body}\n}};"
 
-    head = header("WEIR_PROTO_TRACE_TABLE_H", """/* What every exported symbol takes, for those who print calls. Indexed by enum weir_symbol. */
+    head = header("""/* What every exported symbol takes, for those who print calls. Indexed by enum weir_symbol. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -6,7 +6,7 @@ from writer import header, source
 def emit_header(names, model):
     members = "\n".join(
         f"    CUresult (*{n})({model.entries[n].parameter_list});" for n in names)
-    return header("WEIR_PROTO_DRIVER_TABLE_H", f"""/* The Driver API as a table of function pointers, filled from a library by dlopen. */
+    return header(f"""/* The Driver API as a table of function pointers, filled from a library by dlopen. */
 #include "base/status.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>

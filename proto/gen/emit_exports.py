@@ -89,9 +89,9 @@ void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {{
 }};""")
 
 
-def emit_hand(entries, prefix, guard, what):
+def emit_hand(entries, prefix, what):
     lines = "\n".join(f"CUresult weir_{prefix}_{e.name}({impl_params(e)});" for e in entries)
-    return header(guard, f"""/*
+    return header(f"""/*
  * {what}
  *
  * A stream argument is never NULL here: the export has put CU_STREAM_LEGACY or CU_STREAM_PER_THREAD.
@@ -117,11 +117,11 @@ def emit(model):
             model, "guest", ["guest_lib/entry.h", "guest_lib/calls.h", "guest_lib/calls_log.h"],
             of, lambda e: e.guest != "none", around_counted(model)),
         "proto/guest_hand.h": emit_hand(
-            guest, "guest", "WEIR_PROTO_GUEST_HAND_H",
+            guest, "guest",
             "The guest's half of each carried entry point: by hand in guest_lib/ops, or guest_auto.c."),
         "proto/softgpu_exports.c": emit_exports(
             model, "soft", ["softgpu/driver/entry.h"], of, lambda e: e.softgpu, around_nothing),
         "proto/softgpu_hand.h": emit_hand(
-            soft, "soft", "WEIR_PROTO_SOFTGPU_HAND_H",
+            soft, "soft",
             "softgpu's body of each entry point that it has, by hand in softgpu/driver."),
     }

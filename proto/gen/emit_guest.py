@@ -22,7 +22,7 @@ static inline CUresult weir_call_{n}(struct weir_channel *c, const struct weir_o
     return weir_channel_post(c, WEIR_OP_{n}, in);
 }}""")
     bodies = "\n\n".join(parts)
-    return header("WEIR_PROTO_GUEST_CALLS_H", f"""/* One typed function per operation over the channel: call waits for the reply, post does not. */
+    return header(f"""/* One typed function per operation over the channel: call waits for the reply, post does not. */
 #include "proto/ops.h"
 
 struct weir_channel;

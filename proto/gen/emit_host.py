@@ -19,7 +19,7 @@ def signature(op):
 
 def emit_hand(model):
     lines = "\n".join("\n".join(signature(op)) + ";" for op in served(model))
-    return header("WEIR_PROTO_HOST_HAND_H", f"""/*
+    return header(f"""/*
  * The worker's half of each operation: by hand in host_backend, or host_auto.c.
  *
  * in is decoded and checked for form only, and borrowed for the call. out arrives zeroed; its pointers
@@ -42,7 +42,7 @@ def emit_dispatch(model):
 
     calls = "\n\n".join(call(op) for op in served(model))
     rows = "\n".join(f"    [WEIR_OP_{op.name}] = call_{op.name}," for op in served(model))
-    head = header("WEIR_PROTO_HOST_DISPATCH_H", """/* From the number of an operation to its handler. */
+    head = header("""/* From the number of an operation to its handler. */
 #include "proto/ops.h"
 
 struct weir_session;

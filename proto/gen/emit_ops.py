@@ -179,7 +179,7 @@ def emit_header(model):
                        for f in fields if f.shape == "array")
     any_in = "\n".join(f"    struct weir_op_{n}_in {n};" for n in model.ops)
     any_out = "\n".join(f"    struct weir_op_{n}_out {n};" for n in model.ops)
-    return header("WEIR_PROTO_OPS_H", f"""/*
+    return header(f"""/*
  * The operations of the wire and their structs. Ids are those of proto/wire.lock and never change.
  *
  * Pointers in a struct are borrowed: from the caller when encoding, from the record when decoded.

@@ -9,7 +9,7 @@ def all_symbols(model):
 
 def emit_symbols(model):
     rows = "\n".join(f"    WEIR_SYMBOL_{name}," for name in all_symbols(model))
-    return header("WEIR_PROTO_SYMBOLS_H", f"""/* Every symbol that a libcuda exports, numbered. The numbers mean nothing outside one build. */
+    return header(f"""/* Every symbol that a libcuda exports, numbered. The numbers mean nothing outside one build. */
 enum weir_symbol {{
     WEIR_SYMBOL_NONE = -1,
 {rows}
@@ -54,7 +54,7 @@ def emit_errors(model):
     names = "\n".join(f'    case {key}:\n        return "{key}";' for key in model.errors)
     texts = "\n".join(
         f"    case {key}:\n        return {c_string(text)};" for key, (_, text) in model.errors.items())
-    head = header("WEIR_PROTO_ERRORS_H", """/* Names and texts of CUresult, as cuGetErrorName and cuGetErrorString give them. */
+    head = header("""/* Names and texts of CUresult, as cuGetErrorName and cuGetErrorString give them. */
 #include "proto/cuda_abi.h"
 
 /** "CUDA_ERROR_INVALID_VALUE" and so on; NULL for a value that is none. @thread any */

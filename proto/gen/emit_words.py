@@ -188,7 +188,7 @@ def emit_structs(model):
         parts.append("\n".join([
             f"static inline {copy.to} weir_struct_{copy.name}(const {copy.from_} *from)", "{",
             f"    return ({copy.to}){{", *rows, "    };", "}"]))
-    return header("WEIR_PROTO_STRUCTS_H", "\n\n".join(
+    return header("\n\n".join(
         ["/* Structs of parameters made from others (structs.toml): the fields that both have, and constants. */\n"
          '#include "proto/cuda_abi.h"'] + parts))
 

@@ -4,8 +4,7 @@
  *
  * Written from the published interface (driver 580); names are NVML's own.
  */
-#ifndef WEIR_PROTO_NVML_ABI_H
-#define WEIR_PROTO_NVML_ABI_H
+#pragma once
 
 #include <stdint.h>
 
@@ -145,5 +144,3 @@ _Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32 && sizeof(nvmlProcessDetailL
 _Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "as the real library's");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40 && sizeof(nvmlEventData_t) == 32, "likewise");
 _Static_assert(sizeof(nvmlUUID_v1_t) == 52, "as the real library's");
-
-#endif

@@ -6,8 +6,7 @@
  * neither need nor replace cuInit, ignore CUDA_VISIBLE_DEVICES, leave CUDA usable in a forked
  * child, and delay no launch by a slow answer.
  */
-#ifndef WEIR_PROTO_NVML_SESSION_TABLE_H
-#define WEIR_PROTO_NVML_SESSION_TABLE_H
+#pragma once
 
 #include "proto/nvml/shapes.h"
 #include <stdbool.h>
@@ -63,5 +62,3 @@ struct weir_nvml_table {
     /* As cuDriverGetVersion. */
     int (*cuda_version)(void);
 };
-
-#endif

@@ -29,8 +29,7 @@
  *   SYS_..    the same without a device; SYS_VT (struct *, u32 length)
  *   FIELD     one field of nvmlDeviceGetFieldValues                    id, scope   the structure
  */
-#ifndef WEIR_PROTO_NVML_SHAPES_H
-#define WEIR_PROTO_NVML_SHAPES_H
+#pragma once
 
 #include "proto/nvml/abi.h"
 
@@ -74,5 +73,3 @@ enum weir_nvml_keep { WEIR_NVML_STATIC, WEIR_NVML_LIVE };
 #define WEIR_NVML_ARRAY_MAX     1024 /* entries; longer arrays are offered with this size */
 #define WEIR_NVML_DATA_MAX      16384
 #define WEIR_NVML_VERSIONED_MAX 4096
-
-#endif

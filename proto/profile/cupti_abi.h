@@ -6,8 +6,7 @@
  *
  * Names are CUPTI's own: a reader knows them. Members that nobody here uses keep their names.
  */
-#ifndef WEIR_PROTO_PROFILE_CUPTI_ABI_H
-#define WEIR_PROTO_PROFILE_CUPTI_ABI_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stddef.h>
@@ -318,5 +317,3 @@ typedef void (*CUpti_BuffersCallbackRequestFunc)(uint8_t **buffer, size_t *size,
 typedef void (*CUpti_BuffersCallbackCompleteFunc)(CUcontext context, uint32_t streamId,
                                                   uint8_t *buffer, size_t size, size_t validSize);
 typedef uint64_t (*CUpti_TimestampCallbackFunc)(void);
-
-#endif

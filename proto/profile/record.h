@@ -9,8 +9,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_PROTO_PROFILE_RECORD_H
-#define WEIR_PROTO_PROFILE_RECORD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -64,5 +63,3 @@ _Static_assert(sizeof(struct weir_profile_record) == 96, "layout on the wire");
 
 /* Most records that a worker keeps for a session, and most in one reply. */
 #define WEIR_PROFILE_RECORDS_MAX 16384u
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_PROTO_PROFILE_SESSION_TABLE_H
-#define WEIR_PROTO_PROFILE_SESSION_TABLE_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/profile/record.h"
@@ -136,5 +135,3 @@ struct weir_profile_table {
     uint32_t (*stream_number)(CUcontext context, CUstream stream);
     int (*device_of)(CUcontext context); /* -1: no such context */
 };
-
-#endif

@@ -56,31 +56,14 @@ static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
     return result < 0 && errno != EINTR ? WEIR_ERR_IO : WEIR_OK;
 }
 
-static enum weir_status status_of_errno(int error)
-{
-    switch (error) {
-    case EPIPE:
-    case ECONNRESET:
-    case ENOTCONN:
-        return WEIR_ERR_CLOSED;
-    case EMSGSIZE:
-        return WEIR_ERR_TOO_BIG;
-    case ENOMEM:
-    case ENOBUFS:
-        return WEIR_ERR_NO_MEMORY;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
 enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t len, int pass_fd,
                                       uint64_t deadline_ns)
 {
     int saved_errno = errno;
     enum weir_status status = WEIR_OK;
     while (status == WEIR_OK && weir_fd_send(socket_fd, bytes, len, pass_fd, MSG_DONTWAIT) < 0) {
-        status =
-            errno == EAGAIN ? wait_ready(socket_fd, POLLOUT, deadline_ns) : status_of_errno(errno);
+        status = errno == EAGAIN ? wait_ready(socket_fd, POLLOUT, deadline_ns)
+                                 : weir_status_of_errno(errno);
     }
     errno = saved_errno;
     return status;
@@ -90,9 +73,7 @@ enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t l
 static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
 {
     if (!fds->fds_cut && (fds->n == 0 || (fds->n == 1 && ret_fd))) {
-        if (ret_fd) {
-            *ret_fd = fds->n ? fds->fd[0] : -1;
-        }
+        WEIR_GIVE(ret_fd, fds->n ? fds->fd[0] : -1);
         return WEIR_OK;
     }
     /* The list was cut off without any descriptor in it: this process can open no more, which is
@@ -119,7 +100,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
              * are delivered only after that error. */
             was_reset = true;
         } else if (len < 0) {
-            status = status_of_errno(errno);
+            status = weir_status_of_errno(errno);
         }
     }
     int fd = -1;
@@ -133,9 +114,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
     }
     if (status == WEIR_OK) {
         *ret_len = (size_t)len;
-        if (ret_fd) {
-            *ret_fd = fd;
-        }
+        WEIR_GIVE(ret_fd, fd);
     } else {
         weir_fd_close(fd);
     }

@@ -1,6 +1,5 @@
 /* Messages with at most one descriptor over a SOCK_SEQPACKET unix socket. Private to proto/. */
-#ifndef WEIR_PROTO_TRANSPORT_FD_MESSAGE_H
-#define WEIR_PROTO_TRANSPORT_FD_MESSAGE_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -50,5 +49,3 @@ uint64_t weir_deadline_after(uint64_t timeout_ns);
 
 /** Returns the time that is left until a deadline, 0 after it; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_left_ns(uint64_t deadline_ns);
-
-#endif

@@ -13,7 +13,6 @@
 #include "base/fd.h"
 #include "base/file_text.h"
 #include "base/thread.h"
-#include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -33,23 +32,6 @@
 #define BAR0_BYTES   4096u
 
 /* ---------------------------------------------------------------- the region */
-
-static enum weir_status status_of_errno(void)
-{
-    switch (errno) {
-    case ENOENT:
-    case ENOTDIR:
-    case ENXIO:
-        return WEIR_ERR_NOT_FOUND;
-    case EACCES:
-    case EPERM:
-        return WEIR_ERR_DENIED;
-    case ENOMEM:
-        return WEIR_ERR_NO_MEMORY;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
 
 /* Make the path of a file beside another one. @return false: the path is too long */
 static bool beside(const char *path, const char *name, char text[PATH_MAX])
@@ -81,11 +63,9 @@ static enum weir_status map_bell(const char *path, struct weir_region *region)
     char name[PATH_MAX];
     WEIR_FAIL_IF(!beside(path, "resource0", name), WEIR_ERR_INVALID);
     int fd = open(name, O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        return status_of_errno();
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
     void *page = mmap(NULL, BAR0_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    enum weir_status status = page == MAP_FAILED ? status_of_errno() : WEIR_OK;
+    enum weir_status status = page == MAP_FAILED ? weir_status_of_errno(errno) : WEIR_OK;
     close(fd);
     if (status == WEIR_OK) {
         region->bell_page = page;
@@ -116,9 +96,7 @@ static enum weir_status map_control(struct weir_region *region)
     region->id = device ? WEIR_TRANSPORT_DEVDAX : WEIR_TRANSPORT_IVSHMEM;
     void *control =
         mmap(NULL, WEIR_REGION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
-    if (control == MAP_FAILED) {
-        return status_of_errno();
-    }
+    WEIR_FAIL_IF(control == MAP_FAILED, weir_status_of_errno(errno));
     region->control = control;
     struct weir_region_header header;
     memcpy(&header, control, sizeof header);
@@ -138,7 +116,7 @@ enum weir_status weir_region_open(const char *path, struct weir_region *ret_regi
     struct weir_region region = {.fd = open(path, O_RDWR | O_CLOEXEC)};
     enum weir_status status = WEIR_OK;
     if (region.fd < 0) {
-        status = status_of_errno();
+        status = weir_status_of_errno(errno);
     } else if (pci) {
         enable_device(path);
         status = map_bell(path, &region);

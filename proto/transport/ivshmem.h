@@ -10,8 +10,7 @@
  *
  * Source: docs/design/kvm.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_IVSHMEM_H
-#define WEIR_PROTO_TRANSPORT_IVSHMEM_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/region.h"
@@ -89,5 +88,3 @@ struct weir_ivshmem_owner {
 enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_segment_view *view,
                                    const struct weir_ivshmem_owner *owner,
                                    struct weir_transport **ret_transport) WEIR_MUST_CHECK;
-
-#endif

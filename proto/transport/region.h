@@ -16,8 +16,7 @@
  *
  * Source: docs/design/kvm.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_REGION_H
-#define WEIR_PROTO_TRANSPORT_REGION_H
+#pragma once
 
 #include "base/status.h"
 #include <stdint.h>
@@ -119,5 +118,3 @@ static inline uint16_t *weir_region_owners(void *control)
 {
     return (uint16_t *)(void *)((uint8_t *)control + WEIR_REGION_OWNERS_OFFSET);
 }
-
-#endif

@@ -109,9 +109,7 @@ static bool reserve(struct weir_ring_buffer *buffer, size_t len)
         capacity *= 2;
     }
     void *bytes = realloc(buffer->bytes, capacity);
-    if (!bytes) {
-        return false;
-    }
+    WEIR_FAIL_IF(!bytes, false);
     *buffer = (struct weir_ring_buffer){.bytes = bytes, .capacity_bytes = capacity};
     return true;
 }

@@ -3,8 +3,7 @@
  *
  * Source: docs/design/ring.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_RING_H
-#define WEIR_PROTO_TRANSPORT_RING_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -67,5 +66,3 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
  * @thread consumer
  */
 enum weir_status weir_ring_pop(struct weir_ring *ring, struct weir_ring_buffer *buffer);
-
-#endif

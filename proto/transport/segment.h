@@ -15,8 +15,7 @@
  *
  * Source: docs/design/wire.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_SEGMENT_H
-#define WEIR_PROTO_TRANSPORT_SEGMENT_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/stats_page.h"
@@ -149,5 +148,3 @@ struct weir_segment_view {
     struct weir_stats_page *stats; /* NULL: there is no statistics page */
     bool polled; /* the peer cannot wake this end by futex, so this end polls words and rings */
 };
-
-#endif

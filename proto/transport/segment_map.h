@@ -1,6 +1,5 @@
 /* Make, map and check segments. Private to proto/. */
-#ifndef WEIR_PROTO_TRANSPORT_SEGMENT_MAP_H
-#define WEIR_PROTO_TRANSPORT_SEGMENT_MAP_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/segment.h"
@@ -59,5 +58,3 @@ enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_
 
 /** Undo any of these calls. Accepts a zeroed view. @thread any */
 void weir_segment_unmap(struct weir_segment_view *view);
-
-#endif

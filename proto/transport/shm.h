@@ -1,7 +1,6 @@
 /* The co-located transport, made from a mapped segment and a connected socket.
  * Private to proto/. */
-#ifndef WEIR_PROTO_TRANSPORT_SHM_H
-#define WEIR_PROTO_TRANSPORT_SHM_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/segment.h"
@@ -50,5 +49,3 @@ void weir_shm_keep_segment(struct weir_transport *transport, int segment_fd);
  */
 enum weir_status weir_shm_resume(const struct weir_transport_state *state,
                                  struct weir_transport **ret_transport) WEIR_MUST_CHECK;
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_STATS_PAGE_H
-#define WEIR_PROTO_TRANSPORT_STATS_PAGE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,5 +47,3 @@ struct weir_stats_row {
 _Static_assert(sizeof(struct weir_stats_row) == 112, "layout on the wire");
 _Static_assert(sizeof(struct weir_stats_counts) == 48, "layout shared between processes");
 _Static_assert(sizeof(struct weir_stats_page) == 64 + 65536 + 786432, "layout shared");
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Source: docs/design/ring.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_STREAM_H
-#define WEIR_PROTO_TRANSPORT_STREAM_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -115,5 +114,3 @@ void weir_stream_set_view(struct weir_transport *t, const struct weir_segment_vi
  * @return NULL: no memory. @thread any
  */
 struct weir_stream_link *weir_stream_socket(int fd) WEIR_MUST_CHECK;
-
-#endif

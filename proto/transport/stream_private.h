@@ -1,6 +1,5 @@
 /* Types and functions that the files of the stream transport share. Private to them. */
-#ifndef WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
-#define WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -92,5 +91,3 @@ enum weir_status weir_stream_push_rest_locked(struct stream *s,
  * holds out_lock, or no other thread knows s yet. */
 void weir_stream_start_helper_locked(struct stream *s);
 void weir_stream_stop_helper(struct stream *s);
-
-#endif

@@ -10,8 +10,7 @@
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.
  */
-#ifndef WEIR_PROTO_TRANSPORT_TRANSPORT_H
-#define WEIR_PROTO_TRANSPORT_TRANSPORT_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/segment.h"
@@ -185,5 +184,3 @@ enum weir_transport_id weir_transport_find(const char *name);
 
 /** The caller's spin time, shortened if other threads need the cores. @thread any */
 uint64_t weir_useful_spin_ns(uint64_t wanted_ns);
-
-#endif

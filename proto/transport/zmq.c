@@ -237,9 +237,7 @@ static struct outgoing *make_outgoing(const struct weir_zmq_api *api, const void
                                       size_t head_len, const void *tail, size_t tail_len)
 {
     struct outgoing *out = malloc(sizeof *out);
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     out->next = NULL;
     weir_zmq_message_init(api, &out->message);
     if (weir_zmq_message_fill(api, &out->message, head, head_len, tail, tail_len) != WEIR_OK) {
@@ -658,9 +656,7 @@ static struct client *make_client(const struct weir_zmq_api *api,
                                   const struct weir_zmq_client_params *params)
 {
     struct client *client = calloc(1, sizeof *client);
-    if (!client) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!client, NULL);
     client->base.ops = &client_ops;
     client->api = api;
     client->params = params;

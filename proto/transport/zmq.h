@@ -3,8 +3,7 @@
  *
  * Hello and Welcome are opaque bytes to this code.
  */
-#ifndef WEIR_PROTO_TRANSPORT_ZMQ_H
-#define WEIR_PROTO_TRANSPORT_ZMQ_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -42,5 +41,3 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
 
 /** Set the sizes of the worker's segment from the answer. @thread before any other use */
 void weir_zmq_client_set_view(struct weir_transport *t, uint32_t n_words, uint64_t arena_bytes);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Source: docs/design/ring.md
  */
-#ifndef WEIR_PROTO_TRANSPORT_ZMQ_WIRE_H
-#define WEIR_PROTO_TRANSPORT_ZMQ_WIRE_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -183,5 +182,3 @@ int weir_zmq_fd(const struct weir_zmq_api *api, void *socket);
  */
 bool weir_zmq_monitor_read(const struct weir_zmq_api *api, void *monitor, int *ret_event,
                            uint32_t *ret_value);
-
-#endif

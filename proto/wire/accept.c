@@ -49,27 +49,10 @@ static enum weir_status remove_stale(const struct sockaddr_un *address)
 {
     struct stat info;
     if (lstat(address->sun_path, &info) != 0) {
-        return errno == ENOENT ? WEIR_OK : errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+        return errno == ENOENT ? WEIR_OK : weir_status_of_errno(errno);
     }
     WEIR_FAIL_IF(!S_ISSOCK(info.st_mode) || somebody_listens(address), WEIR_ERR_EXISTS);
     return unlink(address->sun_path) == 0 || errno == ENOENT ? WEIR_OK : WEIR_ERR_DENIED;
-}
-
-static enum weir_status status_of_bind_errno(int error)
-{
-    switch (error) {
-    case EADDRINUSE:
-        return WEIR_ERR_EXISTS;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return WEIR_ERR_DENIED;
-    case ENOENT:
-    case ENOTDIR:
-        return WEIR_ERR_NOT_FOUND;
-    default:
-        return WEIR_ERR_IO;
-    }
 }
 
 enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd)
@@ -78,14 +61,12 @@ enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd)
     WEIR_TRY(weir_unix_address(path, &address));
     WEIR_TRY(remove_stale(&address));
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
     enum weir_status status = WEIR_OK;
     /* bind() makes the file with this mode, less the umask; chmod() widens it later. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
-        status = status_of_bind_errno(errno);
+        status = weir_status_of_errno(errno);
     } else if (listen(fd, LISTEN_BACKLOG) != 0 || chmod(path, mode & 0777) != 0) {
         status = WEIR_ERR_IO;
         unlink(path);

@@ -5,8 +5,7 @@
  * descriptor and calls weir_accept_hello(), then weir_accept_welcome() or weir_refuse(). ZeroMQ:
  * the worker owns a struct weir_zmq_server; see proto/wire/zmq_server.h.
  */
-#ifndef WEIR_PROTO_WIRE_ACCEPT_H
-#define WEIR_PROTO_WIRE_ACCEPT_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -109,5 +108,3 @@ enum weir_status weir_accept_resume(const struct weir_transport_state *state,
  * @thread any
  */
 void weir_refuse(int fd, enum weir_status reason, int32_t result, const char *message);
-
-#endif

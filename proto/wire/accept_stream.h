@@ -2,8 +2,7 @@
  * The host's handshake over the stream transport: a virtual machine's vsock connection. The caller
  * already knows the machine, by its CID.
  */
-#ifndef WEIR_PROTO_WIRE_ACCEPT_STREAM_H
-#define WEIR_PROTO_WIRE_ACCEPT_STREAM_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -34,5 +33,3 @@ enum weir_status weir_stream_welcome(struct weir_transport *t,
 /** Refuse a guest, like weir_refuse(). The caller destroys t. @thread owner */
 void weir_stream_refuse(struct weir_transport *t, enum weir_status reason, int32_t result,
                         const char *message);
-
-#endif

@@ -1,6 +1,5 @@
 /* The addresses of hosts in $WEIR_HOST and `weir run --host`: "SCHEME://PLACE". */
-#ifndef WEIR_PROTO_WIRE_ADDRESS_H
-#define WEIR_PROTO_WIRE_ADDRESS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -38,5 +37,3 @@ const char *weir_address_problem(const char *host);
  * @thread any
  */
 bool weir_address_vsock(const char *place, unsigned int *ret_cid, unsigned int *ret_port);
-
-#endif

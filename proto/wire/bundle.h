@@ -6,8 +6,7 @@
  *
  * Part 0 is the wrapper's own fat binary, often empty; the others come from the wrapper's list.
  */
-#ifndef WEIR_PROTO_WIRE_BUNDLE_H
-#define WEIR_PROTO_WIRE_BUNDLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ static inline uint64_t weir_bundle_header_bytes(uint32_t n_parts)
 {
     return weir_bundle_align(sizeof(struct weir_bundle_header) + 8ull * n_parts);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * within one build, so the header also has the number of symbols, and the host ignores numbers of
  * another build.
  */
-#ifndef WEIR_PROTO_WIRE_CALLER_H
-#define WEIR_PROTO_WIRE_CALLER_H
+#pragma once
 
 #include "proto/symbols.h"
 #include <stddef.h>
@@ -31,5 +30,3 @@ static inline int32_t weir_caller_of(enum weir_symbol symbol)
  * @thread any
  */
 const char *weir_caller_name(int32_t caller, const char *fallback, char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* The steps that generated codecs are made of. All checks of lengths are here. */
-#ifndef WEIR_PROTO_WIRE_CODEC_H
-#define WEIR_PROTO_WIRE_CODEC_H
+#pragma once
 
 #include "proto/wire/op_info.h"
 
@@ -80,5 +79,3 @@ static inline const char *weir_codec_take_string(struct weir_codec_reader *r, ui
     }
     return string;
 }
-
-#endif

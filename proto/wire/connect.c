@@ -76,23 +76,6 @@ static enum weir_status make_hello(const struct weir_connect_params *params,
     return WEIR_OK;
 }
 
-static enum weir_status status_of_connect_errno(int error)
-{
-    switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-    case ECONNREFUSED:
-        return WEIR_ERR_NOT_FOUND;
-    case EACCES:
-    case EPERM:
-        return WEIR_ERR_DENIED;
-    case EAGAIN:
-        return WEIR_ERR_AGAIN;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
 static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int *ret_fd)
 {
     struct sockaddr_un address;
@@ -103,7 +86,7 @@ static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int
     do {
         status = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0
                      ? WEIR_OK
-                     : status_of_connect_errno(errno);
+                     : weir_status_of_errno(errno);
         if (status == WEIR_ERR_AGAIN) {
             poll(NULL, 0, CONNECT_RETRY_MS);
         }

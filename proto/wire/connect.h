@@ -1,6 +1,5 @@
 /* The guest's half of the handshake: from a host's URL to a transport. */
-#ifndef WEIR_PROTO_WIRE_CONNECT_H
-#define WEIR_PROTO_WIRE_CONNECT_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -65,5 +64,3 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
  */
 enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns,
                                   char **ret_text) WEIR_MUST_CHECK;
-
-#endif

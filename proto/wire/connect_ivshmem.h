@@ -1,6 +1,5 @@
 /* The guest's handshake through the region of its virtual machine. Private to proto/wire. */
-#ifndef WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
-#define WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
+#pragma once
 
 #include "proto/transport/transport.h"
 #include "proto/wire/control.h"
@@ -20,5 +19,3 @@
 enum weir_status weir_connect_ivshmem(const char *path, const struct weir_hello *hello,
                                       uint64_t deadline_ns, struct weir_transport **ret_transport,
                                       struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* The guest's handshake over the stream transport (proto/transport/stream.h). Private to proto/. */
-#ifndef WEIR_PROTO_WIRE_CONNECT_STREAM_H
-#define WEIR_PROTO_WIRE_CONNECT_STREAM_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -29,5 +28,3 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
 enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_hello *hello,
                                    uint64_t deadline_ns,
                                    struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
-
-#endif

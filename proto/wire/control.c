@@ -130,9 +130,7 @@ static bool fill_attributes(struct weir_arena *arena, const struct weir_device *
     size_t n = device->n_attributes;
     Weir__Control__Attribute *items = weir_arena_alloc(arena, n * sizeof *items);
     message->attributes = weir_arena_alloc(arena, n * sizeof(void *));
-    if (!items || !message->attributes) {
-        return false;
-    }
+    WEIR_FAIL_IF(!items || !message->attributes, false);
     for (size_t i = 0; i < n; i++) {
         weir__control__attribute__init(&items[i]);
         items[i].id = device->attributes[i].id;
@@ -150,9 +148,7 @@ static bool fill_facts(struct weir_arena *arena, const struct weir_device *devic
     size_t n = device->n_facts;
     Weir__Control__Fact *items = weir_arena_alloc(arena, n * sizeof *items);
     message->facts = weir_arena_alloc(arena, n * sizeof(void *));
-    if (!items || !message->facts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!items || !message->facts, false);
     for (size_t i = 0; i < n; i++) {
         weir__control__fact__init(&items[i]);
         items[i].key = text_of(device->facts[i].key);
@@ -288,9 +284,7 @@ static bool take_ops(const Weir__Control__Hello *message, struct weir_hello *hel
     }
     struct weir_op_hashes *ops =
         message->n_op_hashes <= WEIR_CONTROL_MAX_OPS ? calloc(1, sizeof *ops) : NULL;
-    if (!ops) {
-        return false;
-    }
+    WEIR_FAIL_IF(!ops, false);
     ops->n = (uint32_t)message->n_op_hashes;
     memcpy(ops->hash, message->op_hashes, ops->n * sizeof *ops->hash);
     hello->ops = ops;
@@ -357,9 +351,7 @@ static bool take_lists(bool *ok, const Weir__Control__Device *message, struct we
     }
     device->attributes = calloc(message->n_attributes + 1, sizeof *device->attributes);
     device->facts = calloc(message->n_facts + 1, sizeof *device->facts);
-    if (!device->attributes || !device->facts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!device->attributes || !device->facts, false);
     for (size_t i = 0; i < message->n_attributes; i++) {
         const Weir__Control__Attribute *item = message->attributes[i];
         device->attributes[i] = (struct weir_device_attribute){

@@ -3,8 +3,7 @@
  *
  * Every string is NUL-terminated, every count is within its limit, arrays are owned by the struct.
  */
-#ifndef WEIR_PROTO_WIRE_CONTROL_H
-#define WEIR_PROTO_WIRE_CONTROL_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -144,5 +143,3 @@ bool weir_device_fact_get(const struct weir_device *device, const char *key, uin
 /** Find an attribute of a device by its number; NULL: none. @thread any */
 const struct weir_device_attribute *weir_device_attribute_get(const struct weir_device *device,
                                                               int32_t id);
-
-#endif

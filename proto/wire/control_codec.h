@@ -1,6 +1,5 @@
 /* Encodes and decodes control messages. Private to proto/wire; tests and fuzzers use it, too. */
-#ifndef WEIR_PROTO_WIRE_CONTROL_CODEC_H
-#define WEIR_PROTO_WIRE_CONTROL_CODEC_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/wire/control.h"
@@ -56,5 +55,3 @@ bool weir_hello_fits(const struct weir_hello *hello, char *ret_why, size_t why_b
 
 /** Copy text into a field, cut to fit; NULL is "". @thread any */
 void weir_text_set(char *field, size_t field_bytes, const char *text);
-
-#endif

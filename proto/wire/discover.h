@@ -3,8 +3,7 @@
  *
  * The guest library uses the first that works, and weir doctor prints them all.
  */
-#ifndef WEIR_PROTO_WIRE_DISCOVER_H
-#define WEIR_PROTO_WIRE_DISCOVER_H
+#pragma once
 
 #include "base/status.h"
 #include <stddef.h>
@@ -42,5 +41,3 @@ size_t weir_discover(struct weir_route *routes);
  * @thread any
  */
 const char *weir_discover_host(const char *wanted, char *url);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Source: docs/design/vmm.md
  */
-#ifndef WEIR_PROTO_WIRE_EXPORT_H
-#define WEIR_PROTO_WIRE_EXPORT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ struct weir_export_message {
     uint8_t token[WEIR_EXPORT_TOKEN_BYTES]; /* random; only valid for the tenant that made it */
 };
 _Static_assert(sizeof(struct weir_export_message) == 24, "on the wire");
-
-#endif

@@ -5,8 +5,7 @@
  * are the handles themselves (base/id_table.h), so that arrays of them are sent without
  * translation. For the other kinds only weir_guest_use() translates.
  */
-#ifndef WEIR_PROTO_WIRE_GUEST_API_H
-#define WEIR_PROTO_WIRE_GUEST_API_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/wire/kinds.h"
@@ -58,5 +57,3 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n);
  * @thread any
  */
 CUresult weir_guest_device(CUdevice device, int32_t *ret_ordinal);
-
-#endif

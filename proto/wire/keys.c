@@ -22,9 +22,7 @@ static enum weir_status read_line(const char *path, char *line, size_t line_byte
     if (fd < 0) {
         int error = errno;
         errno = saved_errno;
-        return error == EACCES                       ? WEIR_ERR_DENIED
-               : error == ENOENT || error == ENOTDIR ? WEIR_ERR_NOT_FOUND
-                                                     : WEIR_ERR_IO;
+        return weir_status_of_errno(error);
     }
     ssize_t len = read(fd, line, line_bytes - 1);
     close(fd);

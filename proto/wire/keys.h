@@ -1,6 +1,5 @@
 /* CURVE keys as text: 32 bytes in Z85, 40 characters. Key files hold one such line. */
-#ifndef WEIR_PROTO_WIRE_KEYS_H
-#define WEIR_PROTO_WIRE_KEYS_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -44,5 +43,3 @@ const char *weir_key_public_path(const char *secret_path, char buffer[WEIR_KEY_P
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (libzmq without CURVE) @thread any
  */
 enum weir_status weir_keypair_generate(struct weir_keypair *ret_pair) WEIR_MUST_CHECK;
-
-#endif

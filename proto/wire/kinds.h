@@ -1,6 +1,5 @@
 /* The kind byte of handles, from kinds.def. */
-#ifndef WEIR_PROTO_WIRE_KINDS_H
-#define WEIR_PROTO_WIRE_KINDS_H
+#pragma once
 
 enum weir_kind {
     WEIR_KIND_NONE = 0,
@@ -12,5 +11,3 @@ enum weir_kind {
 
 /** The name of a kind, such as "stream"; "?" outside the table. @thread any */
 const char *weir_kind_name(enum weir_kind kind);
-
-#endif

@@ -3,8 +3,7 @@
  * operation that it knows. So a guest library and a host of different releases work together,
  * except for the operations in which they differ.
  */
-#ifndef WEIR_PROTO_WIRE_OP_HASH_H
-#define WEIR_PROTO_WIRE_OP_HASH_H
+#pragma once
 
 #include "proto/wire/control.h"
 #include <stdint.h>
@@ -12,5 +11,3 @@
 /** Fill in the hash of each operation of this build's description, by its number: over its name,
  * flags and the layout of its fields; 0: no operation has that number. @thread any */
 void weir_op_hashes(struct weir_op_hashes *ret_hashes);
-
-#endif

@@ -7,8 +7,7 @@
  * is not protobuf, which takes 60 ns to pack a launch and 115 ns to read it; a flat struct takes a
  * few ns.
  */
-#ifndef WEIR_PROTO_WIRE_OP_INFO_H
-#define WEIR_PROTO_WIRE_OP_INFO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ struct weir_op_info {
     uint32_t book_fields;
     const char *why; /* STAYS: why; else NULL */
 };
-
-#endif

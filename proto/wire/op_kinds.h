@@ -2,8 +2,7 @@
  * The values of the fields `kind` and `flags` of operations that Weir defines, not CUDA
  * (proto/api/ops.toml). Both ends include this. The values are on the wire and never change.
  */
-#ifndef WEIR_PROTO_WIRE_OP_KINDS_H
-#define WEIR_PROTO_WIRE_OP_KINDS_H
+#pragma once
 
 /* mem_grant */
 enum weir_grant_kind {
@@ -65,5 +64,3 @@ enum weir_tensor_map_kind {
     WEIR_TENSOR_MAP_IM2COL_WIDE,
     WEIR_TENSOR_MAP_ADDRESS, /* do not make a map, but replace the address in an old one */
 };
-
-#endif

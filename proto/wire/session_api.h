@@ -3,8 +3,7 @@
  *
  * All of them run on the session's thread; none takes a lock that a driver call may need.
  */
-#ifndef WEIR_PROTO_WIRE_SESSION_API_H
-#define WEIR_PROTO_WIRE_SESSION_API_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
@@ -85,5 +84,3 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
 
 /** Get zeroed memory until this call's reply is sent; NULL: there is none left. @thread session */
 void *weir_session_alloc(struct weir_session *session, size_t bytes);
-
-#endif

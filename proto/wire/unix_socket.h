@@ -1,6 +1,5 @@
 /* Unix socket addresses. Private to proto/wire. */
-#ifndef WEIR_PROTO_WIRE_UNIX_SOCKET_H
-#define WEIR_PROTO_WIRE_UNIX_SOCKET_H
+#pragma once
 
 #include "base/status.h"
 #include <string.h>
@@ -11,15 +10,9 @@
 static inline enum weir_status weir_unix_address(const char *path, struct sockaddr_un *ret_address)
 {
     size_t len = strlen(path);
-    if (len == 0) {
-        return WEIR_ERR_INVALID;
-    }
-    if (len >= sizeof ret_address->sun_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(len == 0, WEIR_ERR_INVALID);
+    WEIR_FAIL_IF(len >= sizeof ret_address->sun_path, WEIR_ERR_TOO_BIG);
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(ret_address->sun_path, path, len);
     return WEIR_OK;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Accepts libzmq's connections in this process. It keeps libzmq from running out of descriptors,
  * which would end the process, and from taking all of them. Private to proto/wire.
  */
-#ifndef WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
-#define WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
+#pragma once
 
 #include "proto/wire/control.h"
 #include <stdbool.h>
@@ -18,5 +17,3 @@ void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer));
 /** Note that the handshake of this connection, or the connection, has ended. @param fd from
  * libzmq's monitors @thread any */
 void weir_zmq_accept_settled(int fd);
-
-#endif

@@ -16,7 +16,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "proto/transport/fd_message.h"
 #include "proto/wire/zmq_accept.h"
 #include "proto/wire/zmq_session.h"
 #include <errno.h>

@@ -8,8 +8,7 @@
  *
  * Built with WEIR_WITH_ZMQ only.
  */
-#ifndef WEIR_PROTO_WIRE_ZMQ_SERVER_H
-#define WEIR_PROTO_WIRE_ZMQ_SERVER_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -88,5 +87,3 @@ enum weir_status weir_zmq_accept(struct weir_zmq_pending *pending,
 /** Refuse a guest, like weir_refuse(). Frees pending. @thread any */
 void weir_zmq_refuse(struct weir_zmq_pending *pending, enum weir_status reason, int32_t result,
                      const char *message);
-
-#endif

@@ -118,9 +118,7 @@ static bool socket_ended(const struct weir_zmq_session *session)
  */
 static bool guest_ended_locked(struct weir_zmq_session *session)
 {
-    if (!socket_ended(session)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!socket_ended(session), false);
     if (session->last_ns == 0) {
         session->last_ns = weir_deadline_after(LAST_NS);
     }

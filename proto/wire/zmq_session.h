@@ -1,7 +1,6 @@
 /* Types and functions that accept.c, zmq_server.c and zmq_session.c share. Private to
  * proto/wire. */
-#ifndef WEIR_PROTO_WIRE_ZMQ_SESSION_H
-#define WEIR_PROTO_WIRE_ZMQ_SESSION_H
+#pragma once
 
 #include "base/log_rate.h"
 #include "proto/transport/zmq_wire.h"
@@ -125,5 +124,3 @@ enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
 void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
                                   const struct weir_zmq_address *address, enum weir_status reason,
                                   int32_t result, const char *message);
-
-#endif

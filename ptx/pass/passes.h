@@ -1,6 +1,5 @@
 /* The passes that passes.def lists, and their table for printing. */
-#ifndef WEIR_PTX_PASS_PASSES_H
-#define WEIR_PTX_PASS_PASSES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -10,5 +9,3 @@ struct weir_ptx_twin;
     enum weir_status weir_ptx_pass_##name(struct weir_ptx_twin *twin) WEIR_MUST_CHECK;
 #include "ptx/pass/passes.def"
 #undef WEIR_PTX_PASS
-
-#endif

@@ -124,9 +124,7 @@ static bool move_one(struct weir_ptx_edit *edit, const struct weir_ptx_inst *fro
     inst.mods = bits == 32 ? same : bits == 16 ? narrow : wide;
     inst.n_mods = bits == 32 ? 1 : 2;
     inst.operands = weir_ptx_alloc(edit->twin->module, 2 * sizeof(*inst.operands));
-    if (!inst.operands) {
-        return false;
-    }
+    WEIR_FAIL_IF(!inst.operands, false);
     inst.operands[0] = *dst;
     inst.operands[1] = reg_operand(reg);
     return weir_ptx_inst_decode(&inst) && weir_ptx_edit_add(edit, &inst);
@@ -140,9 +138,7 @@ static bool replace_mov(struct weir_ptx_edit *edit, const struct weir_ptx_inst *
     if (dst->kind == WEIR_PTX_OPERAND_REG && src->component != WEIR_PTX_COMPONENT_ALL) {
         return move_one(edit, inst, dst, component(edit, src->sreg, src->component));
     }
-    if (dst->kind != WEIR_PTX_OPERAND_VECTOR || dst->n_elems > 4) {
-        return false;
-    }
+    WEIR_FAIL_IF(dst->kind != WEIR_PTX_OPERAND_VECTOR || dst->n_elems > 4, false);
     for (uint32_t i = 0; i < dst->n_elems; i++) {
         if (dst->elems[i].kind == WEIR_PTX_OPERAND_REG &&
             !move_one(edit, inst, &dst->elems[i], component(edit, src->sreg, i))) {
@@ -158,9 +154,7 @@ static bool replace_sources(struct weir_ptx_edit *edit, const struct weir_ptx_in
     struct weir_ptx_inst copy = *inst;
 
     copy.operands = weir_ptx_alloc(edit->twin->module, inst->n_operands * sizeof(*inst->operands));
-    if (!copy.operands) {
-        return false;
-    }
+    WEIR_FAIL_IF(!copy.operands, false);
     for (uint32_t i = 0; i < inst->n_operands; i++) {
         const struct weir_ptx_operand *op = &inst->operands[i];
 

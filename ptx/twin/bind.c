@@ -70,9 +70,7 @@ static struct weir_ptx_operand *bound_operands(struct weir_ptx_edit *edit, const
         ops[i] = from[i];
         if (from[i].n_elems) {
             ops[i].elems = bound_operands(edit, b, from[i].elems, from[i].n_elems);
-            if (!ops[i].elems) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!ops[i].elems, NULL);
         }
         if (is_bound(&ops[i])) {
             replace(edit, b, &ops[i]);

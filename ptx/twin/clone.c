@@ -52,9 +52,7 @@ static bool insert_into(struct weir_ptx_module *module, void *array, uint32_t *n
         uint32_t room = *n * 2 + 16;
         char *bigger = weir_ptx_alloc(module, room * bytes);
 
-        if (!bigger) {
-            return false;
-        }
+        WEIR_FAIL_IF(!bigger, false);
         if (*n) {
             memcpy(bigger, data, *n * bytes);
         }
@@ -149,9 +147,7 @@ static bool copy_vars(struct weir_ptx_module *module, struct weir_ptx_func *to,
 
     for (uint32_t i = 0; vars && i < n; i++) {
         vars[i] = weir_ptx_alloc(module, sizeof(**vars));
-        if (!vars[i]) {
-            return false;
-        }
+        WEIR_FAIL_IF(!vars[i], false);
         *vars[i] = *(*list)[i];
         vars[i]->func = to;
         (*list)[i]->user = vars[i];
@@ -202,9 +198,7 @@ static struct weir_ptx_operand *copy_operands(struct weir_ptx_module *module,
         }
         if (from[i].n_elems) {
             ops[i].elems = copy_operands(module, old, to, from[i].elems, from[i].n_elems);
-            if (!ops[i].elems) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!ops[i].elems, NULL);
         }
     }
     return ops;
@@ -216,9 +210,7 @@ static bool copy_tables(struct weir_ptx_module *module, const struct weir_ptx_fu
     to->tables = weir_ptx_alloc(module, (from->n_tables + 1u) * sizeof(struct weir_ptx_table *));
     for (uint32_t i = 0; to->tables && i < from->n_tables; i++) {
         to->tables[i] = weir_ptx_alloc(module, sizeof(*to->tables[i]));
-        if (!to->tables[i]) {
-            return false;
-        }
+        WEIR_FAIL_IF(!to->tables[i], false);
         *to->tables[i] = *from->tables[i];
     }
     return to->tables != NULL;
@@ -229,9 +221,7 @@ static bool copy_body(struct weir_ptx_module *module, const struct weir_ptx_func
 {
     to->insts = weir_ptx_alloc(module, (from->n_insts + 1u) * sizeof(*to->insts));
     to->notes = weir_ptx_alloc(module, (from->n_notes + 1u) * sizeof(*to->notes));
-    if (!to->insts || !to->notes || !copy_tables(module, from, to)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!to->insts || !to->notes || !copy_tables(module, from, to), false);
     if (from->n_notes) {
         memcpy(to->notes, from->notes, from->n_notes * sizeof(*to->notes));
     }
@@ -239,9 +229,7 @@ static bool copy_body(struct weir_ptx_module *module, const struct weir_ptx_func
         to->insts[i] = from->insts[i];
         to->insts[i].operands =
             copy_operands(module, from, to, from->insts[i].operands, from->insts[i].n_operands);
-        if (!to->insts[i].operands) {
-            return false;
-        }
+        WEIR_FAIL_IF(!to->insts[i].operands, false);
     }
     return true;
 }
@@ -338,9 +326,7 @@ struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
                                  .linkage = from->linkage,
                                  .is_decl = from->linkage == WEIR_PTX_LINKAGE_EXTERN};
 
-    if (!var) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!var, NULL);
     *var = *from;
     return add_item(module, 0, &item) && list_var(module, var) ? var : NULL;
 }
@@ -377,9 +363,7 @@ struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const c
     struct weir_ptx_item item = {
         .kind = WEIR_PTX_ITEM_FUNC, .linkage = WEIR_PTX_LINKAGE_VISIBLE, .func = func};
 
-    if (!func) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!func, NULL);
     *func = (struct weir_ptx_func){
         .name = name, .is_entry = true, .has_body = true, .linkage = WEIR_PTX_LINKAGE_VISIBLE};
     return add_item(module, module->n_items, &item) && list_func(module, func) ? func : NULL;

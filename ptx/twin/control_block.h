@@ -21,8 +21,7 @@
  * 0; ticket form: its grids have ended), because a running worker may still have to subtract what
  * it added.
  */
-#ifndef WEIR_PTX_TWIN_CONTROL_BLOCK_H
-#define WEIR_PTX_TWIN_CONTROL_BLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -121,5 +120,3 @@ bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *
  * @thread any
  */
 uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end);
-
-#endif

@@ -20,9 +20,7 @@ static void fail(struct weir_ptx_edit *edit, enum weir_status status)
 /* Make room for one more element of a heap array; false after failure. */
 static bool grow(struct weir_ptx_edit *edit, void **data, uint32_t n, uint32_t *cap, size_t bytes)
 {
-    if (edit->status != WEIR_OK) {
-        return false;
-    }
+    WEIR_FAIL_IF(edit->status != WEIR_OK, false);
     if (n < *cap) {
         return true;
     }

@@ -6,8 +6,7 @@
  * were bound with weir_ptx_edit_reg() and weir_ptx_edit_label() are the same register or label in
  * every text; others are local to it. The variables of struct weir_ptx_twin have the names below.
  */
-#ifndef WEIR_PTX_TWIN_EDITOR_H
-#define WEIR_PTX_TWIN_EDITOR_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/ir.h"
@@ -274,5 +273,3 @@ enum weir_status weir_ptx_bind(struct weir_ptx_module *module, const char *const
 
 /** Apply the passes of the twin's form, in the order of passes.def. */
 enum weir_status weir_ptx_passes_run(struct weir_ptx_twin *twin) WEIR_MUST_CHECK;
-
-#endif

@@ -143,9 +143,7 @@ static uint8_t *mark_all(const struct weir_ptx_module *module,
 {
     uint8_t *marks = calloc(module->n_funcs + 1u, 1);
 
-    if (!marks) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!marks, NULL);
     mark_vars(marks, module->vars, module->n_vars);
     for (uint32_t i = 0; i < module->n_funcs; i++) {
         mark_addresses(marks, module->funcs[i]);

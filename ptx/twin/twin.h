@@ -6,8 +6,7 @@
  * beside the original, which does not change. weir_ptx_twin() adds a twin to the module itself, for
  * a caller that loads only that module.
  */
-#ifndef WEIR_PTX_TWIN_TWIN_H
-#define WEIR_PTX_TWIN_TWIN_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/analysis.h"
@@ -112,5 +111,3 @@ enum weir_status weir_ptx_twins(struct weir_ptx_module *module,
 enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel,
                                enum weir_ptx_form form,
                                struct weir_ptx_twin_info *ret_info) WEIR_MUST_CHECK;
-
-#endif

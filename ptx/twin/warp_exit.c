@@ -277,16 +277,12 @@ bool weir_ptx_warp_edit_inst(struct weir_ptx_warp_edit *we, struct weir_ptx_edit
 {
     const struct weir_ptx_inst *inst = &edit->func->insts[i];
 
-    if (!we->on || !is_full(edit->func, we->writes, inst)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!we->on || !is_full(edit->func, we->writes, inst), false);
     uint32_t block = block_of(we->flow, i);
     bool guarded = inst->guard != WEIR_PTX_NONE;
     struct weir_ptx_inst copy = *inst;
 
-    if (we->is_entry && !we->flow->blocks[block].ended) {
-        return false;
-    }
+    WEIR_FAIL_IF(we->is_entry && !we->flow->blocks[block].ended, false);
     if (we->mask == WEIR_PTX_NONE || we->block != block || guarded) {
         we->mask = emit_vote(edit, inst);
         we->block = block;

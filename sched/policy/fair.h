@@ -1,6 +1,5 @@
 /* The parts of `fair` that `priority` also uses. Private to sched/policy/. */
-#ifndef WEIR_SCHED_POLICY_FAIR_H
-#define WEIR_SCHED_POLICY_FAIR_H
+#pragma once
 
 #include "sched/policy.h"
 
@@ -41,5 +40,3 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);
 void fair_joined(struct weir_policy *self, struct weir_policy_tenant *tenant);
-
-#endif

@@ -5,8 +5,7 @@
  * waits for which, as in a recording (sched/sim/load.h). The same line, seed and duration give the
  * same bytes. Source: weir-trace(1), docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_GENERATE_H
-#define WEIR_SCHED_SIM_GENERATE_H
+#pragma once
 
 #include "base/status.h"
 #include "sched/sim/gpu.h"
@@ -38,5 +37,3 @@ struct weir_sim_generate_params {
  */
 enum weir_status weir_sim_generate(const char *spec, const struct weir_sim_generate_params *params,
                                    int fd, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

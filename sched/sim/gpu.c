@@ -118,14 +118,10 @@ static bool grow(struct weir_sim_gpu *gpu)
     }
     size_t cap = gpu->cap_units ? gpu->cap_units * 2 : 64;
     struct weir_sim_unit **units = realloc(gpu->units, cap * sizeof *units);
-    if (!units) {
-        return false;
-    }
+    WEIR_FAIL_IF(!units, false);
     gpu->units = units;
     struct weir_sim_unit **sorted = realloc(gpu->sorted, cap * sizeof *sorted);
-    if (!sorted) {
-        return false;
-    }
+    WEIR_FAIL_IF(!sorted, false);
     gpu->sorted = sorted;
     gpu->cap_units = cap;
     return true;
@@ -135,9 +131,7 @@ static struct weir_sim_unit *unit_make(const struct weir_sim_gpu *gpu,
                                        const struct weir_sim_work *work)
 {
     struct weir_sim_unit *unit = calloc(1, sizeof *unit);
-    if (!unit) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!unit, NULL);
     unit->work = *work;
     unit->waits = work->has_peers;
     unit->finish_ns = unit->stop_ns = unit->notice_ns = NEVER;

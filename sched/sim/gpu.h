@@ -7,8 +7,7 @@
  *
  * Owner thread only. Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_GPU_H
-#define WEIR_SCHED_SIM_GPU_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -196,5 +195,3 @@ bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
 void weir_sim_gpu_end(struct weir_sim_gpu *gpu);
 
 void weir_sim_gpu_usage(const struct weir_sim_gpu *gpu, struct weir_sim_usage *ret_usage);
-
-#endif

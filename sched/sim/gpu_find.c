@@ -50,9 +50,7 @@ static bool read_number(const char *text, size_t length, uint64_t min, uint64_t 
                         uint64_t *ret_value)
 {
     char digits[24];
-    if (!length || length >= sizeof digits || strspn(text, "0123456789") < length) {
-        return false;
-    }
+    WEIR_FAIL_IF(!length || length >= sizeof digits || strspn(text, "0123456789") < length, false);
     memcpy(digits, text, length);
     digits[length] = '\0';
     errno = 0;
@@ -67,25 +65,19 @@ static bool read_number(const char *text, size_t length, uint64_t min, uint64_t 
 static bool set(struct weir_sim_gpu_params *params, const char *text, size_t length)
 {
     const char *equals = memchr(text, '=', length);
-    if (!equals) {
-        return false;
-    }
+    WEIR_FAIL_IF(!equals, false);
     size_t name_length = (size_t)(equals - text);
     size_t value_length = length - name_length - 1;
     uint64_t value;
     if (name_length == 3 && memcmp(text, "sms", 3) == 0) {
-        if (!read_number(equals + 1, value_length, 1, WEIR_SIM_SMS_MAX, &value)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!read_number(equals + 1, value_length, 1, WEIR_SIM_SMS_MAX, &value), false);
         params->sms = (uint32_t)value;
         return true;
     }
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
         const struct column *c = &columns[i];
         if (strlen(c->name) == name_length && memcmp(text, c->name, name_length) == 0) {
-            if (!read_number(equals + 1, value_length, c->min, c->max, &value)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!read_number(equals + 1, value_length, c->min, c->max, &value), false);
             memcpy((char *)params + c->offset, &value, sizeof value);
             return true;
         }

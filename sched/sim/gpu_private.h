@@ -1,6 +1,5 @@
 /* Types and functions that the files of the GPU's model share. */
-#ifndef WEIR_SCHED_SIM_GPU_PRIVATE_H
-#define WEIR_SCHED_SIM_GPU_PRIVATE_H
+#pragma once
 
 #include "sched/sim/gpu.h"
 
@@ -78,5 +77,3 @@ static inline bool weir_sim_unit_holds(const struct weir_sim_unit *unit)
            (unit->state == WEIR_SIM_UNIT_RUNNING || unit->state == WEIR_SIM_UNIT_STOPPING ||
             unit->state == WEIR_SIM_UNIT_DRAINING);
 }
-
-#endif

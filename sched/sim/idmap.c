@@ -1,4 +1,5 @@
 #include "sched/sim/idmap.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 
@@ -40,9 +41,7 @@ static bool rebuild(struct weir_sim_idmap *map)
         bigger.cap *= 2;
     }
     bigger.slots = calloc(bigger.cap, sizeof *bigger.slots);
-    if (!bigger.slots) {
-        return false;
-    }
+    WEIR_FAIL_IF(!bigger.slots, false);
     for (size_t i = 0; i < map->cap; i++) {
         if (map->slots[i].id && !map->slots[i].is_gone) {
             *slot_of(&bigger, map->slots[i].id) = map->slots[i];
@@ -56,9 +55,7 @@ static bool rebuild(struct weir_sim_idmap *map)
 
 bool weir_sim_idmap_set(struct weir_sim_idmap *map, uint64_t id, uint64_t value)
 {
-    if (!id || (2 * (map->used + 1) > map->cap && !rebuild(map))) {
-        return false;
-    }
+    WEIR_FAIL_IF(!id || (2 * (map->used + 1) > map->cap && !rebuild(map)), false);
     struct weir_sim_idmap_slot *slot = slot_of(map, id);
     map->used += !slot->id;
     *slot = (struct weir_sim_idmap_slot){.id = id, .value = value};
@@ -68,9 +65,7 @@ bool weir_sim_idmap_set(struct weir_sim_idmap *map, uint64_t id, uint64_t value)
 bool weir_sim_idmap_get(const struct weir_sim_idmap *map, uint64_t id, uint64_t *ret_value)
 {
     const struct weir_sim_idmap_slot *slot = map->cap && id ? slot_of(map, id) : NULL;
-    if (!slot || !slot->id || slot->is_gone) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slot || !slot->id || slot->is_gone, false);
     *ret_value = slot->value;
     return true;
 }

@@ -1,6 +1,5 @@
 /* A map from the ids of a trace, any 64-bit numbers but 0, to indices. Owner thread only. */
-#ifndef WEIR_SCHED_SIM_IDMAP_H
-#define WEIR_SCHED_SIM_IDMAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ bool weir_sim_idmap_get(const struct weir_sim_idmap *map, uint64_t id, uint64_t 
 
 /** Remove an id. An unknown id is ignored. */
 void weir_sim_idmap_remove(struct weir_sim_idmap *map, uint64_t id);
-
-#endif

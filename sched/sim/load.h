@@ -4,8 +4,7 @@
  *
  * Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_LOAD_H
-#define WEIR_SCHED_SIM_LOAD_H
+#pragma once
 
 #include "sched/trace/trace.h"
 
@@ -95,5 +94,3 @@ enum weir_status weir_sim_load_read(const void *data, uint64_t bytes, bool is_op
 
 /** Frees; accepts NULL and a zeroed load. @thread any */
 void weir_sim_load_finish(struct weir_sim_load *load);
-
-#endif

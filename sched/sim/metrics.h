@@ -13,8 +13,7 @@
  *
  * Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_METRICS_H
-#define WEIR_SCHED_SIM_METRICS_H
+#pragma once
 
 #include "sched/sim/sim.h"
 
@@ -60,5 +59,3 @@ enum weir_status weir_sim_measure(const struct weir_sim_load *load,
 
 /** Free the metrics. Accepts a zeroed struct. */
 void weir_sim_metrics_finish(struct weir_sim_metrics *metrics);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_REPLAY_H
-#define WEIR_SCHED_SIM_REPLAY_H
+#pragma once
 
 #include "sched/policy.h"
 #include "sched/trace/trace.h"
@@ -42,5 +41,3 @@ enum weir_status weir_sim_replay(const void *data, uint64_t bytes,
                                  const struct weir_policy_set *policies,
                                  struct weir_sim_replay *ret,
                                  struct weir_sched_trace_error *ret_error) WEIR_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  * Virtual clock, no threads; the same load, parameters and scheduler give the same run to the last
  * bit. Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_SIM_SIM_H
-#define WEIR_SCHED_SIM_SIM_H
+#pragma once
 
 #include "sched/policy.h"
 #include "sched/sim/gpu.h"
@@ -120,5 +119,3 @@ void weir_sim_result_finish(struct weir_sim_result *result);
  * @thread any */
 void weir_sim_params_init(struct weir_sim_params *params, const struct weir_sim_load *load,
                           const struct weir_sim_gpu_params *gpu);
-
-#endif

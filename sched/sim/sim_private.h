@@ -1,6 +1,5 @@
 /* The state of a run, which the files of the simulator's loop share. */
-#ifndef WEIR_SCHED_SIM_SIM_PRIVATE_H
-#define WEIR_SCHED_SIM_SIM_PRIVATE_H
+#pragma once
 
 #include "sched/sim/sim.h"
 #include "sched/spans.h"
@@ -103,5 +102,3 @@ enum weir_status weir_sim_jobs_make(struct run *run) WEIR_MUST_CHECK;
 void weir_sim_jobs_come(struct run *run, const struct weir_sim_queue *queue);
 /** Apply the rule. */
 void weir_sim_jobs_tick(struct run *run);
-
-#endif

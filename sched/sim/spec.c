@@ -101,9 +101,7 @@ static bool read_number(const char *text, const struct unit *units, const struct
     for (const struct unit *unit = units; unit->name; unit++) {
         if (strcmp(end, unit->name) == 0) {
             value *= unit->factor;
-            if (!isfinite(value) || value < key->min || value > key->max) {
-                return false;
-            }
+            WEIR_FAIL_IF(!isfinite(value) || value < key->min || value > key->max, false);
             *ret_value = value;
             return true;
         }
@@ -138,9 +136,7 @@ static bool set_name(struct weir_sim_group *group, const char *text)
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t length = strlen(text);
-    if (!length || length >= sizeof group->name || strspn(text, letters) != length) {
-        return false;
-    }
+    WEIR_FAIL_IF(!length || length >= sizeof group->name || strspn(text, letters) != length, false);
     memcpy(group->name, text, length + 1);
     return true;
 }
@@ -181,9 +177,7 @@ static bool set_arrivals(struct weir_sim_group *group, char *text)
         return read_number(text + 8, no_units, &rate, &group->rate);
     }
     char *colon = strncmp(text, "burst:", 6) == 0 ? strchr(text + 6, ':') : NULL;
-    if (!colon) {
-        return false;
-    }
+    WEIR_FAIL_IF(!colon, false);
     *colon = '\0';
     if (!read_number(text + 6, no_units, &burst, &n) ||
         !read_number(colon + 1, time_units, &period, &ns)) {
@@ -210,9 +204,7 @@ static bool set_context(struct weir_sim_group *group, const char *text)
         group->context = WEIR_SIM_OWN_CONTEXT;
         return true;
     }
-    if (!read_number(text, no_units, &number, &value) || value != floor(value)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!read_number(text, no_units, &number, &value) || value != floor(value), false);
     group->context = (uint32_t)value;
     return true;
 }

@@ -1,6 +1,5 @@
 /* The input of the generator: groups of identical tenants. */
-#ifndef WEIR_SCHED_SIM_SPEC_H
-#define WEIR_SCHED_SIM_SPEC_H
+#pragma once
 
 #include "base/status.h"
 #include "sched/sched.h"
@@ -72,5 +71,3 @@ struct weir_sim_group {
  */
 enum weir_status weir_sim_spec_parse(const char *spec, struct weir_sim_group **ret_groups,
                                      uint32_t *ret_n, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Events are written as they come; only the SMs that each tenant holds now are kept.
  */
-#ifndef WEIR_SCHED_SIM_TIMELINE_H
-#define WEIR_SCHED_SIM_TIMELINE_H
+#pragma once
 
 #include "sched/sim/sim.h"
 #include <stdio.h>
@@ -25,5 +24,3 @@ void weir_sim_timeline_hold(struct weir_sim_timeline *timeline, const struct wei
 
 /** Write the end of the file, and free the timeline. Accepts NULL. @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sim_timeline_close(struct weir_sim_timeline *timeline);
-
-#endif

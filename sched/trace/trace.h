@@ -11,8 +11,7 @@
  *
  * Numbers in files are little-endian. Source: docs/design/simulation.md
  */
-#ifndef WEIR_SCHED_TRACE_TRACE_H
-#define WEIR_SCHED_TRACE_TRACE_H
+#pragma once
 
 #include "base/status.h"
 #include "sched/sched.h"
@@ -259,5 +258,3 @@ void weir_sched_trace_print(FILE *out, const struct weir_sched_record *record);
 /** Set a configuration from a header; config->predict does not change. @thread any */
 void weir_sched_trace_config(const struct weir_sched_trace_header *header,
                              struct weir_sched_config *config);
-
-#endif

@@ -5,6 +5,7 @@
  * the count goes into the file as a LOST record as soon as there is room, before the next one, so
  * that a reader knows where something is missing.
  */
+#include "base/fd.h"
 #include "sched/trace/trace.h"
 
 #include <errno.h>
@@ -35,19 +36,9 @@ struct weir_sched_trace {
 
 static enum weir_status write_all(int fd, const void *data, size_t bytes)
 {
-    const char *at = data;
-    while (bytes) {
-        ssize_t n = write(fd, at, bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return n < 0 && (errno == ENOSPC || errno == EDQUOT) ? WEIR_ERR_NO_SPACE : WEIR_ERR_IO;
-        }
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return WEIR_OK;
+    return weir_fd_write(fd, data, bytes) == bytes ? WEIR_OK
+           : errno == ENOSPC || errno == EDQUOT    ? WEIR_ERR_NO_SPACE
+                                                   : WEIR_ERR_IO;
 }
 
 static enum weir_status write_header(int fd, const struct weir_sched_config *config, uint32_t flags,

@@ -76,9 +76,7 @@ static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
     }
     uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
     void *memory = aligned_alloc(TEXTURE_ALIGN, room);
-    if (!memory) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!memory, NULL);
     memset(memory, STALE_BYTE, room);
     if (weir_soft_memory_add((uint64_t)(uintptr_t)memory, room, WEIR_SOFT_READ | WEIR_SOFT_WRITE) !=
         WEIR_OK) {

@@ -17,9 +17,7 @@ static struct weir_soft_capture *captures; /* all captures that have not ended *
 static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes *from)
 {
     for (uint32_t i = 0; i < from->n; i++) {
-        if (!weir_soft_nodes_add(to, from->at[i], &from->edges[i])) {
-            return false;
-        }
+        WEIR_FAIL_IF(!weir_soft_nodes_add(to, from->at[i], &from->edges[i]), false);
     }
     return true;
 }
@@ -276,9 +274,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     struct weir_soft_graph *graph = capture->graph;
     bool own = capture->own_graph;
     capture_end(capture);
-    if (ret) {
-        *ret = result == CUDA_SUCCESS ? (CUgraph)graph : NULL;
-    }
+    WEIR_GIVE(ret, result == CUDA_SUCCESS ? (CUgraph)graph : NULL);
     if (result != CUDA_SUCCESS && own) {
         weir_soft_object_retire(graph);
     }
@@ -415,21 +411,11 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
     }
-    if (id) {
-        *id = stream->capture->id;
-    }
-    if (graph) {
-        *graph = (CUgraph)stream->capture->graph;
-    }
-    if (nodes) {
-        *nodes = (const CUgraphNode *)stream->capture_nodes.at;
-    }
-    if (edges) {
-        *edges = stream->capture_nodes.edges;
-    }
-    if (n_nodes) {
-        *n_nodes = stream->capture_nodes.n;
-    }
+    WEIR_GIVE(id, stream->capture->id);
+    WEIR_GIVE(graph, (CUgraph)stream->capture->graph);
+    WEIR_GIVE(nodes, (const CUgraphNode *)stream->capture_nodes.at);
+    WEIR_GIVE(edges, stream->capture_nodes.edges);
+    WEIR_GIVE(n_nodes, stream->capture_nodes.n);
     return CUDA_SUCCESS;
 }
 

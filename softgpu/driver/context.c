@@ -5,7 +5,6 @@
  * makes it current before retaining it. Teardown waits for the context's work, runs the destructors
  * of its local storage with no lock held, then retires everything that was made in it.
  */
-#include "base/log.h"
 #include "proto/common/ctx_stack.h"
 #include "softgpu/driver/forward.h"
 
@@ -34,9 +33,7 @@ static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx =
         weir_soft_object_new(WEIR_SOFT_CONTEXT, sizeof(*ctx), NULL, ctx_release);
-    if (!ctx) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!ctx, NULL);
     ctx->device = device;
     ctx->api_version = 3020;
     ctx->id = weir_soft_next_id();
@@ -65,43 +62,6 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
     ctx->primary = true;
     device->primary = ctx;
     return CUDA_SUCCESS;
-}
-
-/* Find a context. A handle from cuCtxFromGreenCtx stands for the primary context. */
-static struct weir_soft_ctx *context_of(CUcontext handle)
-{
-    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    const struct weir_soft_green *green =
-        !ctx ? weir_soft_object_find(WEIR_SOFT_GREEN, handle) : NULL;
-    return green ? green->object.ctx : ctx;
-}
-
-CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
-{
-    if (!handle) {
-        return weir_soft_ctx_current(ret_ctx);
-    }
-    struct weir_soft_ctx *ctx = context_of(handle);
-    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
-    WEIR_FAIL_IF(!ctx->active, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    *ret_ctx = ctx;
-    return ctx->sticky;
-}
-
-struct weir_soft_green *weir_soft_green_current(void)
-{
-    return weir_soft_object_find(WEIR_SOFT_GREEN, weir_ctx_stack_current());
-}
-
-CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx)
-{
-    CUcontext handle = weir_ctx_stack_current();
-    WEIR_FAIL_IF(!handle, CUDA_ERROR_INVALID_CONTEXT);
-    struct weir_soft_ctx *ctx = context_of(handle);
-    WEIR_FAIL_IF(!ctx, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    WEIR_FAIL_IF(!ctx->active, CUDA_ERROR_INVALID_CONTEXT);
-    *ret_ctx = ctx;
-    return ctx->sticky;
 }
 
 /* ------------------------------------------------------------------ teardown */
@@ -284,22 +244,6 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, int n_params,
-                                  unsigned int flags, CUdevice dev)
-{
-    WEIR_FAIL_IF(n_params < 0 || (n_params > 0 && !params), CUDA_ERROR_INVALID_VALUE);
-    WEIR_FAIL_IF(n_params > 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    return weir_soft_cuCtxCreate_v2(ret, flags, dev);
-}
-
-CUresult weir_soft_cuCtxCreate_v4(CUcontext *ret, CUctxCreateParams *params, unsigned int flags,
-                                  CUdevice dev)
-{
-    WEIR_FAIL_IF(params && params->cigParams, CUDA_ERROR_NOT_SUPPORTED);
-    return weir_soft_cuCtxCreate_v3(ret, params ? params->execAffinityParams : NULL,
-                                    params ? params->numExecAffinityParams : 0, flags, dev);
-}
-
 CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
@@ -343,7 +287,7 @@ CUresult weir_soft_cuCtxDetach(CUcontext handle)
 static CUresult check_usable(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
-    return context_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return weir_soft_ctx_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)
@@ -363,17 +307,6 @@ CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
         WEIR_TRY(check_usable(handle));
     }
     weir_ctx_stack_set(handle);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
-{
-    CUcontext wanted = handle ? handle : weir_ctx_stack_current();
-    WEIR_FAIL_IF(!wanted, CUDA_ERROR_INVALID_CONTEXT);
-    *ret_ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, wanted);
-    if (!*ret_ctx) {
-        return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
     return CUDA_SUCCESS;
 }
 

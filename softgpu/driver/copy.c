@@ -176,9 +176,7 @@ static bool stage(struct weir_soft_op *op)
         return false;
     }
     void *copy = malloc(bytes);
-    if (!copy) {
-        return false;
-    }
+    WEIR_FAIL_IF(!copy, false);
     struct weir_soft_copy in = *box;
     in.dst = (uint64_t)(uintptr_t)copy;
     in.dst_row_bytes = box->width_bytes;
@@ -303,120 +301,10 @@ CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream,
     return weir_soft_copy_3d(&asked, stream, wait);
 }
 
-/* ------------------------------------------------------------------ batches */
-
-CUresult weir_soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-                                         size_t count, CUmemcpyAttributes *attributes,
-                                         size_t *first, size_t n_attributes, CUstream stream)
-{
-    if (!dsts || !srcs || !sizes || count == 0 || n_attributes > count || !attributes || !first ||
-        n_attributes == 0 || first[0] != 0 || stream == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (size_t i = 0; i < count; i++) {
-        WEIR_FAIL_IF(sizes[i] == 0, CUDA_ERROR_INVALID_VALUE);
-        WEIR_TRY(weir_soft_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream));
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-                                      size_t count, CUmemcpyAttributes *attributes, size_t *first,
-                                      size_t n_attributes, size_t *fail_index, CUstream stream)
-{
-    if (fail_index) {
-        *fail_index = SIZE_MAX;
-    }
-    return weir_soft_cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attributes, first,
-                                           n_attributes, stream);
-}
-
-static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
-{
-    const CUmemcpy3DOperand *array = op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY   ? &op->src
-                                     : op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? &op->dst
-                                                                                    : NULL;
-    CUDA_ARRAY3D_DESCRIPTOR shape;
-    *ret_bytes = 1;
-    if (!array) {
-        return CUDA_SUCCESS;
-    }
-    WEIR_TRY(weir_soft_cuArray3DGetDescriptor_v2(&shape, array->op.array.array));
-    unsigned one =
-        shape.Format == CU_AD_FORMAT_UNSIGNED_INT8 || shape.Format == CU_AD_FORMAT_SIGNED_INT8 ? 1
-        : shape.Format == CU_AD_FORMAT_UNSIGNED_INT16 ||
-                shape.Format == CU_AD_FORMAT_SIGNED_INT16 || shape.Format == CU_AD_FORMAT_HALF
-            ? 2
-            : 4;
-    *ret_bytes = one * shape.NumChannels;
-    return CUDA_SUCCESS;
-}
-
-/* Make one copy of a batch a plain copy. A pointer's rows and layers are packed if 0. */
-static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
-{
-    const CUextent3D *e = &op->extent;
-    size_t element;
-    WEIR_FAIL_IF(e->width == 0 || e->height == 0 || e->depth == 0, CUDA_ERROR_INVALID_VALUE);
-    WEIR_TRY(element_of(op, &element));
-    memset(c, 0, sizeof *c);
-    c->WidthInBytes = e->width * element;
-    c->Height = e->height;
-    c->Depth = e->depth;
-    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
-        c->srcMemoryType = CU_MEMORYTYPE_ARRAY;
-        c->srcArray = op->src.op.array.array;
-        c->srcXInBytes = op->src.op.array.offset.x * element;
-        c->srcY = op->src.op.array.offset.y;
-        c->srcZ = op->src.op.array.offset.z;
-    } else {
-        c->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-        c->srcDevice = op->src.op.ptr.ptr;
-        c->srcPitch = (op->src.op.ptr.rowLength ? op->src.op.ptr.rowLength : e->width) * element;
-        c->srcHeight = op->src.op.ptr.layerHeight ? op->src.op.ptr.layerHeight : e->height;
-    }
-    if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
-        c->dstMemoryType = CU_MEMORYTYPE_ARRAY;
-        c->dstArray = op->dst.op.array.array;
-        c->dstXInBytes = op->dst.op.array.offset.x * element;
-        c->dstY = op->dst.op.array.offset.y;
-        c->dstZ = op->dst.op.array.offset.z;
-    } else {
-        c->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-        c->dstDevice = op->dst.op.ptr.ptr;
-        c->dstPitch = (op->dst.op.ptr.rowLength ? op->dst.op.ptr.rowLength : e->width) * element;
-        c->dstHeight = op->dst.op.ptr.layerHeight ? op->dst.op.ptr.layerHeight : e->height;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
-                                           unsigned long long flags, CUstream stream)
-{
-    WEIR_FAIL_IF(count == 0 || !ops || flags != 0 || stream == CU_STREAM_LEGACY,
-                 CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++) {
-        CUDA_MEMCPY3D copy;
-        WEIR_TRY(box_of(&ops[i], &copy));
-        WEIR_TRY(weir_soft_cuMemcpy3DAsync_v2(&copy, stream));
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
-                                        size_t *fail_index, unsigned long long flags,
-                                        CUstream stream)
-{
-    if (fail_index) {
-        *fail_index = SIZE_MAX;
-    }
-    return weir_soft_cuMemcpy3DBatchAsync_v2(count, ops, flags, stream);
-}
-
 /* ------------------------------------------------------------------ sets */
 
-static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
-                         struct weir_soft_op **ret_op)
+CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
+                            struct weir_soft_op **ret_op)
 {
     if ((set->elementSize != 1 && set->elementSize != 2 && set->elementSize != 4) ||
         set->dst % set->elementSize != 0) {
@@ -441,12 +329,6 @@ static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ct
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
-                            struct weir_soft_op **ret_op)
-{
-    return set_make(set, ctx, ret_op);
-}
-
 CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
                           size_t width, size_t height, CUstream handle, bool wait)
 {
@@ -461,6 +343,6 @@ CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigne
                                    .width = width,
                                    .height = height};
     WEIR_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_TRY(set_make(&set, stream->object.ctx, &op));
+    WEIR_TRY(weir_soft_set_make(&set, stream->object.ctx, &op));
     return weir_soft_stream_submit(stream, op);
 }

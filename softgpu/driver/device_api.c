@@ -1,10 +1,8 @@
 /* The cuDevice* entries, cuInit and the version. */
 #include "proto/common/common.h"
 #include "softgpu/driver/driver.h"
-#include "softgpu/driver/entry.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
 {
@@ -37,25 +35,6 @@ CUresult weir_soft_cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
     WEIR_FAIL_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     snprintf(text, (size_t)len, "0000:%02X:00.0", (unsigned)device->pci_bus);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetByPCIBusId(CUdevice *dev, const char *text)
-{
-    WEIR_FAIL_IF(!dev || !text, CUDA_ERROR_INVALID_VALUE);
-    unsigned domain = 0, bus = 0, slot = 0, function = 0;
-    if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
-        domain = 0;
-        WEIR_FAIL_IF(sscanf(text, "%x:%x.%x", &bus, &slot, &function) < 2,
-                     CUDA_ERROR_INVALID_VALUE);
-    }
-    for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
-        if (domain == 0 && slot == 0 && function == 0 &&
-            bus == (unsigned)weir_soft_device_at((int)i)->pci_bus) {
-            *dev = (CUdevice)i;
-            return CUDA_SUCCESS;
-        }
-    }
-    return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format format,

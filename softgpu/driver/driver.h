@@ -8,8 +8,7 @@
  * A handle is the address of an object in the handle table. A look-up reads an object only after
  * finding its address there, so invalid handles are refused.
  */
-#ifndef WEIR_SOFTGPU_DRIVER_DRIVER_H
-#define WEIR_SOFTGPU_DRIVER_DRIVER_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/common/advice.h"
@@ -181,6 +180,8 @@ struct weir_soft_ctx {
     struct weir_ctx_storage storage;
 };
 
+/** A context by handle, or NULL. A handle from cuCtxFromGreenCtx stands for the primary context. */
+struct weir_soft_ctx *weir_soft_ctx_of(CUcontext handle);
 /** The calling thread's context, ready for work:
  * 201 without one, 709 destroyed, its sticky error. */
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx);
@@ -785,5 +786,3 @@ CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft
 CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx *ctx,
                                 struct weir_soft_op **ret_op, bool *ret_host_src,
                                 bool *ret_host_dst);
-
-#endif

@@ -1,6 +1,5 @@
 /* What every exported entry checks before its body runs. */
-#ifndef WEIR_SOFTGPU_DRIVER_ENTRY_H
-#define WEIR_SOFTGPU_DRIVER_ENTRY_H
+#pragma once
 
 #include "softgpu/driver/cuda_types.h"
 #include <stdbool.h>
@@ -37,5 +36,3 @@ CUresult weir_soft_enter_unsafe(void);
                                 WEIR_SOFT_IS(entry, "cuGetExportTable") ||                         \
                                 WEIR_SOFT_IS(entry, "cuGetErrorString") ||                         \
                                 WEIR_SOFT_IS(entry, "cuGetErrorName"))
-
-#endif

@@ -7,7 +7,6 @@
 #include "base/fd.h"
 #include "softgpu/driver/driver.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -6,8 +6,7 @@
  * they release it. The other functions acquire the lock themselves. All return the entry point's
  * CUresult on failure.
  */
-#ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
-#define WEIR_SOFTGPU_DRIVER_FORWARD_H
+#pragma once
 
 #include "proto/common/answers.h"
 #include "proto/common/capture_mode.h"
@@ -67,6 +66,24 @@ CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_nod
 CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
                            struct weir_soft_node **ret_node);
 
+/** Set a node's parameters, in its graph or, with exec, in an instantiated one. */
+CUresult weir_soft_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                   const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult weir_soft_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
+                                 CUcontext ctx);
+CUresult weir_soft_node_set_memset(uint64_t exec, CUgraphNode node,
+                                   const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx);
+CUresult weir_soft_node_set_host(uint64_t exec, CUgraphNode node,
+                                 const CUDA_HOST_NODE_PARAMS *params);
+CUresult weir_soft_node_set_event(uint64_t exec, CUgraphNode node, CUgraphNodeType type,
+                                  CUevent event);
+CUresult weir_soft_exec_set_event(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
+                                  CUevent event);
+CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode node,
+                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
+/** Of any kind but memory. */
+CUresult weir_soft_node_set_any(uint64_t exec, CUgraphNode node, CUgraphNodeParams *params);
+
 /** A library by handle: CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library);
 
@@ -107,5 +124,3 @@ CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t d
                             CUstream stream, bool wait);
 CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait);
 CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait);
-
-#endif

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define DEFAULT_SHARED_BYTES 49152
-
 static int optin_bytes(const struct weir_soft_device *device)
 {
     int value = 0;
@@ -134,9 +132,7 @@ CUresult weir_soft_function_parameter(const struct weir_soft_function *f, size_t
 {
     WEIR_FAIL_IF(!offset || index >= f->info->n_params, CUDA_ERROR_INVALID_VALUE);
     *offset = f->info->params[index].offset;
-    if (bytes) {
-        *bytes = f->info->params[index].bytes;
-    }
+    WEIR_GIVE(bytes, f->info->params[index].bytes);
     return CUDA_SUCCESS;
 }
 

@@ -27,9 +27,7 @@ bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *n
         nodes->at = at ? at : nodes->at;
         CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
         nodes->edges = edges ? edges : nodes->edges;
-        if (!at || !edges) {
-            return false;
-        }
+        WEIR_FAIL_IF(!at || !edges, false);
         nodes->cap = cap;
     }
     nodes->at[nodes->n] = node;
@@ -285,6 +283,13 @@ CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_nod
     return *ret_node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_node **ret_node)
+{
+    WEIR_TRY(weir_soft_node_find(handle, ret_node));
+    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
@@ -532,31 +537,6 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
     graph->n_nodes--;
     weir_soft_object_retire(node);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsigned int flags)
-{
-    WEIR_SOFT_LOCKED();
-    (void)flags;
-    static const char *const names[] = {"kernel", "memcpy", "memset", "host",       "graph",
-                                        "empty",  "wait",   "record", "sem signal", "sem wait",
-                                        "alloc",  "free",   "mem op", "conditional"};
-    struct weir_soft_graph *graph;
-    WEIR_FAIL_IF(!path, CUDA_ERROR_INVALID_VALUE);
-    WEIR_TRY(weir_soft_graph_find(handle, &graph));
-    FILE *file = fopen(path, "w");
-    WEIR_FAIL_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
-    fprintf(file, "digraph graph_%p {\n", (void *)graph);
-    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
-        const char *kernel =
-            node->type == CU_GRAPH_NODE_TYPE_KERNEL ? node->op->kernel.function->info->name : "";
-        fprintf(file, "  n%p [label=\"%s %s\"];\n", (void *)node, names[node->type], kernel);
-        for (uint32_t i = 0; i < node->before.n; i++) {
-            fprintf(file, "  n%p -> n%p;\n", (void *)node->before.at[i], (void *)node);
-        }
-    }
-    fprintf(file, "}\n");
-    return fclose(file) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* ------------------------------------------------------------------ user objects */

@@ -203,18 +203,6 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph graph,
                                                              : instantiate(ret, graph, flags);
 }
 
-CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
-                                         char *log, size_t log_bytes)
-{
-    if (error_node) {
-        *error_node = NULL;
-    }
-    if (log && log_bytes > 0) {
-        log[0] = '\0';
-    }
-    return instantiate(ret, graph, 0);
-}
-
 CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
                                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params,
                                                 CUstream default_stream)
@@ -267,9 +255,7 @@ static bool queue_node(struct weir_soft_graph_exec *exec, struct exec_node *node
     struct weir_soft_ctx *ctx = exec->object.ctx;
     struct weir_soft_op *op = node->disabled ? NULL : node->op;
     struct weir_soft_task *begin = weir_soft_task_new(ctx, node->child ? NULL : op, priority);
-    if (!begin) {
-        return false;
-    }
+    WEIR_FAIL_IF(!begin, false);
     begin->node = (uint32_t)(node - exec->nodes) + 1;
     bool good = node->n_before > 0 || weir_soft_task_after(begin, first);
     for (uint32_t i = 0; i < node->n_before; i++) {
@@ -425,89 +411,27 @@ static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void 
                                                               : CUDA_SUCCESS;
 }
 
-static CUresult exec_replace(struct exec_node *node, CUresult made, struct weir_soft_op *op)
+CUresult weir_soft_node_op(uint64_t exec, CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_op ***ret_op)
 {
-    if (made == CUDA_SUCCESS && op) {
-        weir_soft_op_put(node->op);
-        node->op = op;
+    struct exec_node *in_exec;
+    struct weir_soft_node *node;
+    if (exec) {
+        WEIR_TRY(exec_node_find((CUgraphExec)(uintptr_t)exec, handle, ret_op, type, &in_exec));
+        *ret_op = &in_exec->op;
+    } else {
+        WEIR_TRY(weir_soft_node_of(handle, type, &node));
+        *ret_op = &node->op;
     }
-    return made;
+    return CUDA_SUCCESS;
 }
 
-#define SET_EXEC(node_type, params, make)                                                          \
-    do {                                                                                           \
-        struct exec_node *node;                                                                    \
-        struct weir_soft_op *op = NULL;                                                            \
-        WEIR_TRY(exec_node_find(handle, source, (params), (node_type), &node));                    \
-        CUresult made = (make);                                                                    \
-        return exec_replace(node, made, op);                                                       \
-    } while (0)
-
-CUresult weir_soft_cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode source,
-                                                     const CUDA_KERNEL_NODE_PARAMS *params)
+void weir_soft_op_replace(struct weir_soft_op **at, struct weir_soft_op *op)
 {
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, node->op, &op));
-}
-
-CUresult weir_soft_cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                  const CUDA_MEMCPY3D *params, CUcontext ctx)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMCPY, params, weir_soft_node_copy(params, ctx, &op));
-}
-
-CUresult weir_soft_cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                  const CUDA_MEMSET_NODE_PARAMS *params,
-                                                  CUcontext ctx)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMSET, params, weir_soft_node_set(params, ctx, &op));
-}
-
-CUresult weir_soft_cuGraphExecHostNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                const CUDA_HOST_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_HOST, params, weir_soft_node_host(params, &op));
-}
-
-CUresult weir_soft_cuGraphExecEventRecordNodeSetEvent(CUgraphExec handle, CUgraphNode source,
-                                                      CUevent event)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event,
-             weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op));
-}
-
-CUresult weir_soft_cuGraphExecEventWaitNodeSetEvent(CUgraphExec handle, CUgraphNode source,
-                                                    CUevent event)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event,
-             weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op));
-}
-
-CUresult weir_soft_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                                      const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    SET_EXEC(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
-}
-
-CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode source,
-                                            CUgraphNodeParams *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct exec_node *node;
-    struct weir_soft_op *op = NULL;
-    if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (op) {
+        weir_soft_op_put(*at);
+        *at = op;
     }
-    WEIR_TRY(exec_node_find(handle, source, params, params->type, &node));
-    CUresult made = weir_soft_node_any(params, node->op, &op);
-    return exec_replace(node, made, op);
 }
 
 /* Compare the shapes: the same number and types of nodes with the same edges, in the graph's own
@@ -608,19 +532,6 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     weir_soft_users_put(users);
     return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                         : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-}
-
-CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode *error_node,
-                                     CUgraphExecUpdateResult *ret_update)
-{
-    CUgraphExecUpdateResultInfo info = {0};
-    WEIR_FAIL_IF(!ret_update, CUDA_ERROR_INVALID_VALUE);
-    CUresult result = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
-    *ret_update = info.result;
-    if (error_node) {
-        *error_node = info.errorNode;
-    }
-    return result;
 }
 
 CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,

@@ -385,14 +385,7 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
 
 /* ------------------------------------------------------------------ reading */
 
-CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
-                           struct weir_soft_node **ret_node)
-{
-    WEIR_TRY(weir_soft_node_find(handle, ret_node));
-    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* As the function above, but also checks that the call's argument is not NULL. */
+/* As weir_soft_node_of(), but also checks that the call's argument is not NULL. */
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
                         struct weir_soft_node **ret_node)
 {
@@ -443,85 +436,79 @@ CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
 
 /* ------------------------------------------------------------------ writing */
 
-static CUresult node_replace(struct weir_soft_node *node, CUresult made, struct weir_soft_op *op)
-{
-    if (made == CUDA_SUCCESS && op) {
-        weir_soft_op_put(node->op);
-        node->op = op;
-    }
-    return made;
-}
-
+/* Replace a node's operation, in its graph or, with exec, in an instantiated one. */
 #define SET_NODE(node_type, params, make)                                                          \
     do {                                                                                           \
-        struct weir_soft_node *node;                                                               \
-        struct weir_soft_op *op = NULL;                                                            \
-        WEIR_TRY(node_of(handle, (node_type), (params), &node));                                   \
-        CUresult made = (make);                                                                    \
-        return node_replace(node, made, op);                                                       \
+        struct weir_soft_op **at, *op = NULL;                                                      \
+        WEIR_FAIL_IF(!(params), CUDA_ERROR_INVALID_VALUE);                                         \
+        WEIR_TRY(weir_soft_node_op(exec, handle, (node_type), &at));                               \
+        WEIR_TRY(make);                                                                            \
+        weir_soft_op_replace(at, op);                                                              \
+        return CUDA_SUCCESS;                                                                       \
     } while (0)
 
-CUresult weir_soft_cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
-                                                 const CUDA_KERNEL_NODE_PARAMS *params)
+CUresult weir_soft_node_set_kernel(uint64_t exec, CUgraphNode handle,
+                                   const CUDA_KERNEL_NODE_PARAMS *params)
 {
     WEIR_SOFT_LOCKED();
-    SET_NODE(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, node->op, &op));
+    SET_NODE(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, *at, &op));
 }
 
-CUresult weir_soft_cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
+/* A node of a graph keeps its context; one of an instantiated graph gets the given one. */
+CUresult weir_soft_node_set_copy(uint64_t exec, CUgraphNode handle, const CUDA_MEMCPY3D *params,
+                                 CUcontext ctx)
 {
     WEIR_SOFT_LOCKED();
     SET_NODE(CU_GRAPH_NODE_TYPE_MEMCPY, params,
-             weir_soft_node_copy(params, (CUcontext)node->op->ctx, &op));
+             weir_soft_node_copy(params, exec ? ctx : (CUcontext)(*at)->ctx, &op));
 }
 
-CUresult weir_soft_cuGraphMemsetNodeSetParams(CUgraphNode handle,
-                                              const CUDA_MEMSET_NODE_PARAMS *params)
+CUresult weir_soft_node_set_memset(uint64_t exec, CUgraphNode handle,
+                                   const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx)
 {
     WEIR_SOFT_LOCKED();
     SET_NODE(CU_GRAPH_NODE_TYPE_MEMSET, params,
-             weir_soft_node_set(params, (CUcontext)node->op->ctx, &op));
+             weir_soft_node_set(params, exec ? ctx : (CUcontext)(*at)->ctx, &op));
 }
 
-CUresult weir_soft_cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
+CUresult weir_soft_node_set_host(uint64_t exec, CUgraphNode handle,
+                                 const CUDA_HOST_NODE_PARAMS *params)
 {
     WEIR_SOFT_LOCKED();
     SET_NODE(CU_GRAPH_NODE_TYPE_HOST, params, weir_soft_node_host(params, &op));
 }
 
-CUresult weir_soft_cuGraphEventRecordNodeSetEvent(CUgraphNode handle, CUevent event)
+CUresult weir_soft_node_set_event(uint64_t exec, CUgraphNode handle, CUgraphNodeType type,
+                                  CUevent event)
 {
     WEIR_SOFT_LOCKED();
-    SET_NODE(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event,
-             weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op));
+    SET_NODE(type, event,
+             weir_soft_node_event(type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ? WEIR_SOFT_OP_WAIT
+                                                                        : WEIR_SOFT_OP_RECORD,
+                                  event, &op));
 }
 
-CUresult weir_soft_cuGraphEventWaitNodeSetEvent(CUgraphNode handle, CUevent event)
+CUresult weir_soft_exec_set_event(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type,
+                                  CUevent event)
 {
-    WEIR_SOFT_LOCKED();
-    SET_NODE(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event,
-             weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op));
+    WEIR_FAIL_IF(!exec, CUDA_ERROR_INVALID_VALUE);
+    return weir_soft_node_set_event((uintptr_t)exec, handle, type, event);
 }
 
-CUresult weir_soft_cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
-                                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+CUresult weir_soft_node_set_memops(uint64_t exec, CUgraphNode handle,
+                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     WEIR_SOFT_LOCKED();
     SET_NODE(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
 }
 
-CUresult weir_soft_cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *params)
+CUresult weir_soft_node_set_any(uint64_t exec, CUgraphNode handle, CUgraphNodeParams *params)
 {
     WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    struct weir_soft_op *op = NULL;
-    WEIR_TRY(weir_soft_node_find(handle, &node));
-    if (!params || params->type != node->type || node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult made = weir_soft_node_any(params, node->op, &op);
-    return node_replace(node, made, op);
+    WEIR_FAIL_IF(params && (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+                            params->type == CU_GRAPH_NODE_TYPE_MEM_FREE),
+                 CUDA_ERROR_INVALID_VALUE);
+    SET_NODE(params->type, params, weir_soft_node_any(params, *at, &op));
 }
 
 /* ------------------------------------------------------------------ attributes of kernel nodes */

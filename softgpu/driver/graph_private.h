@@ -1,6 +1,5 @@
 /* What graph.c, graph_nodes.c and graph_exec.c share. */
-#ifndef WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
-#define WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
+#pragma once
 
 #include "softgpu/driver/forward.h"
 
@@ -22,11 +21,16 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
 CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
                             struct weir_soft_op **ret_op);
 
+/** Where a node of this type has its operation: in its graph or, with exec, in an instantiated
+ * one. */
+CUresult weir_soft_node_op(uint64_t exec, CUgraphNode node, CUgraphNodeType type,
+                           struct weir_soft_op ***ret_op);
+/** Put an operation where another one was. @param op  taken; NULL: the other one stays. */
+void weir_soft_op_replace(struct weir_soft_op **at, struct weir_soft_op *op);
+
 /** Add those of a graph and its child graphs, with as many references more. What others have of
  * *users stays as it is.
  * @param users  a reference of the caller's; NULL where there is no user object. */
 CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_soft_graph *graph);
 /** Is a capture adding to the graph? */
 bool weir_soft_capture_uses(const struct weir_soft_graph *graph);
-
-#endif

@@ -107,9 +107,7 @@ static char *serialize(const struct weir_soft_image *image, size_t *ret_bytes)
         bytes += 8 + image->sources[i].bytes;
     }
     char *out = malloc(bytes);
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     uint32_t magic = LINKED_MAGIC;
     memcpy(out, &magic, 4);
     memcpy(out + 4, &image->n_sources, 4);
@@ -144,9 +142,7 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     link->output = serialize(&link->image, &bytes);
     WEIR_FAIL_IF(!link->output, CUDA_ERROR_OUT_OF_MEMORY);
     *ret = link->output;
-    if (ret_bytes) {
-        *ret_bytes = bytes;
-    }
+    WEIR_GIVE(ret_bytes, bytes);
     return CUDA_SUCCESS;
 }
 

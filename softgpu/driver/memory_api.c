@@ -3,25 +3,18 @@
 #include "softgpu/memory.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE_BYTES      4096u
-#define PITCH_ALIGNMENT 512u
-#define MAX_PITCH       2147483647u
+#define PAGE_BYTES 4096u
 
 CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_TRY(weir_soft_ctx_current(&ctx));
-    if (total_bytes) {
-        *total_bytes = ctx->device->total_bytes;
-    }
-    if (free_bytes) {
-        *free_bytes = weir_soft_device_free_bytes(ctx->device);
-    }
+    WEIR_GIVE(total_bytes, ctx->device->total_bytes);
+    WEIR_GIVE(free_bytes, weir_soft_device_free_bytes(ctx->device));
     return CUDA_SUCCESS;
 }
 
@@ -34,22 +27,6 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
     *ret = alloc->base;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuMemAllocPitch_v2(CUdeviceptr *ret, size_t *pitch, size_t width_bytes,
-                                      size_t height, unsigned int element_bytes)
-{
-    if (!ret || !pitch || width_bytes == 0 || height == 0 ||
-        (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_FAIL_IF(width_bytes > MAX_PITCH, CUDA_ERROR_INVALID_VALUE);
-    size_t row = (width_bytes + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
-    size_t bytes;
-    WEIR_FAIL_IF(__builtin_mul_overflow(row, height, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
-    WEIR_TRY(weir_soft_cuMemAlloc_v2(ret, bytes));
-    *pitch = row;
     return CUDA_SUCCESS;
 }
 
@@ -105,12 +82,8 @@ CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUd
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     WEIR_FAIL_IF(!alloc, CUDA_ERROR_NOT_FOUND);
-    if (base) {
-        *base = alloc->base;
-    }
-    if (bytes) {
-        *bytes = alloc->bytes;
-    }
+    WEIR_GIVE(base, alloc->base);
+    WEIR_GIVE(bytes, alloc->bytes);
     return CUDA_SUCCESS;
 }
 

@@ -126,9 +126,7 @@ static bool module_add_function(struct weir_soft_module *module,
 {
     struct weir_soft_function *function = weir_soft_object_new(
         WEIR_SOFT_FUNCTION, sizeof(*function), module->object.ctx, function_release);
-    if (!function) {
-        return false;
-    }
+    WEIR_FAIL_IF(!function, false);
     function->module = weir_soft_object_ref(module);
     function->kernel = kernel;
     function->info = weir_exec_kernel_info(kernel);
@@ -378,12 +376,8 @@ CUresult weir_soft_module_global(const struct weir_soft_module *module, const ch
         (managed && !global.managed)) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    if (address) {
-        *address = global.address;
-    }
-    if (bytes) {
-        *bytes = global.bytes;
-    }
+    WEIR_GIVE(address, global.address);
+    WEIR_GIVE(bytes, global.bytes);
     return CUDA_SUCCESS;
 }
 

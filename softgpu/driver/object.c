@@ -133,9 +133,7 @@ void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_s
         return NULL;
     }
     struct weir_soft_object *object = calloc(1, bytes);
-    if (!object) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!object, NULL);
     object->kind = kind;
     object->refs = 1;
     object->ctx = ctx;

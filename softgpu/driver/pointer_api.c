@@ -222,27 +222,6 @@ CUresult weir_soft_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevic
     return weir_soft_cuMemPrefetchAsync_v2(address, bytes, weir_advice_location(dev), 0, stream);
 }
 
-CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
-                                           CUmemLocation *locations, size_t *first,
-                                           size_t n_locations, unsigned long long flags,
-                                           CUstream stream)
-{
-    if (!addresses || !sizes || count == 0 || !locations || !first || n_locations == 0 ||
-        n_locations > count || first[0] != 0 || flags != 0 || !stream ||
-        stream == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    size_t location = 0;
-    for (size_t i = 0; i < count; i++) {
-        while (location + 1 < n_locations && first[location + 1] <= i) {
-            location++;
-        }
-        WEIR_TRY(weir_soft_cuMemPrefetchAsync_v2(addresses[i], sizes[i], locations[location], 0,
-                                                 stream));
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
                                           unsigned long long flags, CUstream stream)
 {
@@ -278,16 +257,4 @@ CUresult weir_soft_cuMemRangeGetAttribute(void *data, size_t data_bytes,
     WEIR_TRY(managed_range(address, bytes, &alloc));
     const struct weir_advice_span span = {alloc->base, alloc->bytes, address, bytes};
     return weir_advice_attribute(&alloc->advice, &span, attribute, data, data_bytes);
-}
-
-CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,
-                                           CUmem_range_attribute *attributes, size_t n,
-                                           CUdeviceptr address, size_t bytes)
-{
-    WEIR_FAIL_IF(!data || !data_bytes || !attributes || n == 0, CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < n; i++) {
-        WEIR_TRY(weir_soft_cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i], address,
-                                                  bytes));
-    }
-    return CUDA_SUCCESS;
 }

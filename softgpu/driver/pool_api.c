@@ -8,7 +8,6 @@
 #include "softgpu/driver/driver.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolProps *props,
                              struct weir_soft_pool **ret_pool)
@@ -166,33 +165,6 @@ CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
     WEIR_FAIL_IF(!pool || pool->device != device, CUDA_ERROR_INVALID_VALUE);
     device->current_pool = pool;
     return CUDA_SUCCESS;
-}
-
-static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
-{
-    WEIR_FAIL_IF(!location || type != CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult weir_soft_cuMemGetDefaultMemPool(CUmemoryPool *ret, CUmemLocation *location,
-                                          CUmemAllocationType type)
-{
-    WEIR_TRY(check_place(location, type));
-    return weir_soft_cuDeviceGetDefaultMemPool(ret, location->id);
-}
-
-CUresult weir_soft_cuMemGetMemPool(CUmemoryPool *ret, CUmemLocation *location,
-                                   CUmemAllocationType type)
-{
-    WEIR_TRY(check_place(location, type));
-    return weir_soft_cuDeviceGetMemPool(ret, location->id);
-}
-
-CUresult weir_soft_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
-                                   CUmemoryPool pool)
-{
-    WEIR_TRY(check_place(location, type));
-    return weir_soft_cuDeviceSetMemPool(location->id, pool);
 }
 
 /* ------------------------------------------------------------------ allocation in stream order */

@@ -226,9 +226,7 @@ bool weir_soft_space_is_empty(uint64_t base, uint64_t bytes)
 
 static bool list_insert(struct weir_soft_alloc *alloc)
 {
-    if (!WEIR_GROW(space.allocs, space.n_allocs, space.cap_allocs)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(space.allocs, space.n_allocs, space.cap_allocs), false);
     uint32_t at = alloc_above(alloc->base);
     memmove(&space.allocs[at + 1], &space.allocs[at],
             (space.n_allocs - at) * sizeof(space.allocs[0]));

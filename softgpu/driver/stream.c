@@ -35,9 +35,7 @@ struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsign
 {
     struct weir_soft_stream *stream =
         weir_soft_object_new(WEIR_SOFT_STREAM, sizeof(*stream), ctx, stream_release);
-    if (!stream) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!stream, NULL);
     stream->flags = flags;
     stream->priority = clamped(priority);
     stream->id = weir_soft_next_id();
@@ -251,18 +249,23 @@ CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuStreamQuery(CUstream handle)
+/* Find a stream whose end is asked for, which no capture may depend on. */
+static CUresult find_to_await(CUstream handle, struct weir_soft_stream **ret_stream)
 {
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    WEIR_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, ret_stream));
+    struct weir_soft_stream *stream = *ret_stream;
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (stream->legacy) {
-        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
-    }
+    return stream->legacy ? weir_soft_capture_check_legacy(stream->object.ctx) : CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamQuery(CUstream handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_TRY(find_to_await(handle, &stream));
     struct weir_soft_task *mark = stream_mark(stream);
     bool done = weir_soft_task_is_done(mark);
     weir_soft_task_put(mark);
@@ -273,14 +276,7 @@ static CUresult synchronize(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_TRY(weir_soft_stream_find(handle, &stream));
-    if (stream->capture) {
-        stream->capture->invalidated = true;
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (stream->legacy) {
-        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
-    }
+    WEIR_TRY(find_to_await(handle, &stream));
     return weir_soft_stream_sync(stream);
 }
 

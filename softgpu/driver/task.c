@@ -44,9 +44,7 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
                                           int priority)
 {
     struct weir_soft_task *task = calloc(1, sizeof(*task));
-    if (!task) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!task, NULL);
     task->refs = 2; /* one for the caller, and one that the task keeps until it has run */
     task->n_waits = 1;
     task->op = op;
@@ -83,9 +81,7 @@ bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *ea
     if (weir_soft_task_is_done(earlier) || earlier == task) {
         return true;
     }
-    if (!WEIR_GROW(earlier->next, earlier->n_next, earlier->cap_next)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(earlier->next, earlier->n_next, earlier->cap_next), false);
     earlier->next[earlier->n_next++] = task;
     task->n_waits++;
     task->refs++;
@@ -283,9 +279,7 @@ void weir_soft_task_wait_unlocked(struct weir_soft_task *task)
 struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
 {
     struct weir_soft_task *mark = weir_soft_task_new(NULL, NULL, 0);
-    if (!mark) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!mark, NULL);
     for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
         if (!weir_soft_task_after(mark, t)) {
             break; /* out of memory: the barrier covers fewer tasks, and the caller waits again */

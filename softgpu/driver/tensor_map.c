@@ -99,23 +99,21 @@ static void write_common(const struct request *r, CUtensorMap *map)
     map->opaque[15] = SEAL;
 }
 
+/* What the parameters of the three encoders have in common. */
+#define REQUEST(kind)                                                                              \
+    {                                                                                              \
+        kind, (uint32_t)tensorDataType, tensorRank, (uintptr_t)globalAddress, globalDim,           \
+            globalStrides, elementStrides, (uint32_t)interleave, (uint32_t)swizzle,                \
+            (uint32_t)l2Promotion, (uint32_t)oobFill                                               \
+    }
+
 CUresult weir_soft_cuTensorMapEncodeTiled(
     CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
     void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
     const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave,
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
-    const struct request r = {TILED,
-                              (uint32_t)tensorDataType,
-                              tensorRank,
-                              (uintptr_t)globalAddress,
-                              globalDim,
-                              globalStrides,
-                              elementStrides,
-                              (uint32_t)interleave,
-                              (uint32_t)swizzle,
-                              (uint32_t)l2Promotion,
-                              (uint32_t)oobFill};
+    const struct request r = REQUEST(TILED);
 
     WEIR_FAIL_IF(!tensorMap || !boxDim || !common_good(&r) || !inner_good(&r, boxDim[0]),
                  CUDA_ERROR_INVALID_VALUE);
@@ -169,17 +167,7 @@ CUresult weir_soft_cuTensorMapEncodeIm2col(
     cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave,
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
-    const struct request r = {IM2COL,
-                              (uint32_t)tensorDataType,
-                              tensorRank,
-                              (uintptr_t)globalAddress,
-                              globalDim,
-                              globalStrides,
-                              elementStrides,
-                              (uint32_t)interleave,
-                              (uint32_t)swizzle,
-                              (uint32_t)l2Promotion,
-                              (uint32_t)oobFill};
+    const struct request r = REQUEST(IM2COL);
 
     if (tensorRank < 3 || !corners_good(pixelBoxLowerCorner, pixelBoxUpperCorner, tensorRank - 2)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -197,12 +185,7 @@ CUresult weir_soft_cuTensorMapEncodeIm2colWide(
     CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
     CUtensorMapFloatOOBfill oobFill)
 {
-    const struct request r = {IM2COL_WIDE,       (uint32_t)tensorDataType,
-                              tensorRank,        (uintptr_t)globalAddress,
-                              globalDim,         globalStrides,
-                              elementStrides,    (uint32_t)interleave,
-                              (uint32_t)swizzle, (uint32_t)l2Promotion,
-                              (uint32_t)oobFill};
+    const struct request r = REQUEST(IM2COL_WIDE);
 
     if ((uint32_t)mode > CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128 ||
         !corners_good(&pixelBoxLowerCornerWidth, &pixelBoxUpperCornerWidth, 1)) {

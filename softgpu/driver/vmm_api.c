@@ -8,7 +8,6 @@
  */
 #include "base/fd.h"
 #include "softgpu/driver/forward.h"
-#include "softgpu/memory.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -33,9 +33,7 @@ static bool global_ok(struct weir_x_core *core, uint64_t base, uint64_t bytes, u
         }
     }
     struct weir_soft_range range;
-    if (!weir_soft_memory_find(base, &range)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_soft_memory_find(base, &range), false);
     if (!range_holds(&range, base, bytes, access)) {
         return weir_soft_memory_covers(base, bytes, access);
     }
@@ -233,9 +231,7 @@ static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
 bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum weir_x_space space,
                       uint64_t addr[WEIR_X_LANES], uint32_t bytes, uint32_t align, uint32_t access)
 {
-    if (!check_alignment(w, i, addr, align)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!check_alignment(w, i, addr, align), false);
     switch (space) {
     case WEIR_X_SHARED:
         return translate_flat(w, i, w->block->shared, w->block->shared_bytes, space, addr, bytes,

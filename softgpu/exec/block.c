@@ -137,9 +137,7 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
     fill(w->stack_top, w->lowest_top);
     set_specials(w, grid);
     struct weir_x_frame *frame = weir_x_frame_get(block->core, grid->kernel->entry);
-    if (!frame) {
-        return false;
-    }
+    WEIR_FAIL_IF(!frame, false);
     frame->mask = w->live;
     w->n_groups = 1;
     w->groups[0] =

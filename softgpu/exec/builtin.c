@@ -80,9 +80,7 @@ static bool read_string(struct weir_x_warp *w, uint32_t lane, uint64_t address, 
 {
     for (uint32_t n = 0; n < max; n++) {
         const char *p = weir_x_generic(w, lane, address + n, 1, WEIR_SOFT_READ);
-        if (!p) {
-            return false;
-        }
+        WEIR_FAIL_IF(!p, false);
         text[n] = __atomic_load_n(p, __ATOMIC_RELAXED);
         if (text[n] == '\0') {
             return true;
@@ -322,9 +320,7 @@ WEIR_X_HANDLER(assertfail)
 static struct weir_x_heap *heap_create(uint64_t bytes)
 {
     struct weir_x_heap *heap = calloc(1, sizeof *heap);
-    if (!heap) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!heap, NULL);
     bytes = (bytes + 4095) & ~4095ull;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -368,9 +364,7 @@ static void *heap_take(struct weir_x_heap *heap, uint32_t class)
 
 static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_t bytes)
 {
-    if (bytes == 0 || bytes > limit) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(bytes == 0 || bytes > limit, NULL);
     bytes += sizeof(struct heap_block);
     uint32_t class = bytes <= 32 ? 5 : 64u - (uint32_t)__builtin_clzll(bytes - 1);
     void *p = NULL;

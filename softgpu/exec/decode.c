@@ -42,9 +42,7 @@ static bool place_registers(struct weir_x_decoder *x)
     const struct weir_ptx_func *f = x->func->ir;
     x->regs = calloc((size_t)f->n_regs + 1, sizeof *x->regs);
     x->starts = calloc((size_t)f->n_insts + 1, sizeof *x->starts);
-    if (!x->regs || !x->starts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!x->regs || !x->starts, false);
     uint32_t preds = 0;
     for (uint32_t r = 0; r < f->n_regs; r++) {
         preds += f->regs[r].bits == 1;
@@ -79,9 +77,7 @@ static bool place_variables(struct weir_x_decoder *x)
     const struct weir_ptx_func *f = x->func->ir;
     x->places = calloc((size_t)f->n_vars + 1, sizeof *x->places);
     x->param_places = calloc((size_t)f->n_params + f->n_returns + 1, sizeof *x->param_places);
-    if (!x->places || !x->param_places) {
-        return false;
-    }
+    WEIR_FAIL_IF(!x->places || !x->param_places, false);
     uint32_t at = 0;
     if (!f->is_entry) {
         at = weir_x_place_params(f, x->param_places);
@@ -199,9 +195,7 @@ static bool keep_constants(struct weir_x_decoder *x)
     size_t bytes = (((size_t)x->consts_bytes + 63) & ~(size_t)63) + SLACK_BYTES;
     x->func->consts_bytes = x->consts_bytes;
     x->func->consts = aligned_alloc(64, bytes);
-    if (!x->func->consts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!x->func->consts, false);
     memset(x->func->consts, 0, bytes);
     for (uint32_t c = 0; c < x->n_consts; c++) {
         const struct weir_x_const *k = &x->consts[c];
@@ -237,9 +231,7 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
                                        const struct weir_ptx_func *ir)
 {
     struct weir_x_func *func = calloc(1, sizeof *func);
-    if (!func) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!func, NULL);
     func->name = ir->name;
     func->ir = ir;
     struct weir_x_func **end = &kernel->funcs;
@@ -329,9 +321,7 @@ static bool decode_pointed_to(struct weir_exec_kernel *kernel)
             continue;
         }
         kernel->by_id[k] = weir_x_func_for(kernel, module->functions[k]);
-        if (!kernel->by_id[k]) {
-            return false;
-        }
+        WEIR_FAIL_IF(!kernel->by_id[k], false);
         measure_stack(kernel->by_id[k]);
     }
     return true;

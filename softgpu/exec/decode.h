@@ -1,6 +1,5 @@
 /* Private to decode*.c: the state while one function is decoded. */
-#ifndef WEIR_SOFTGPU_EXEC_DECODE_H
-#define WEIR_SOFTGPU_EXEC_DECODE_H
+#pragma once
 
 #include "softgpu/exec/internal.h"
 
@@ -96,5 +95,3 @@ bool weir_x_decode_matrix(struct weir_x_decoder *x);
 bool weir_x_decode_mbarrier(struct weir_x_decoder *x);
 /** cp.async.mbarrier.arrive */
 bool weir_x_decode_copy_arrive(struct weir_x_decoder *x);
-
-#endif

@@ -31,9 +31,7 @@ static bool data_operand(struct weir_x_decoder *x, struct weir_x_inst *out,
     }
     weir_x_ref *refs = weir_x_decode_alloc(x, o->n_elems * sizeof *refs);
     uint32_t n = o->n_elems;
-    if (!refs || (n != 1 && n != 2 && n != 4 && n != 8)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs || (n != 1 && n != 2 && n != 4 && n != 8), false);
     for (uint32_t e = 0; e < o->n_elems; e++) {
         const struct weir_ptx_operand *elem = &o->elems[e];
         bool sink = elem->kind == WEIR_PTX_OPERAND_SINK;
@@ -79,9 +77,7 @@ static bool decode_ld(struct weir_x_decoder *x)
     if (out.space == WEIR_X_PARAM && mem->base == WEIR_PTX_BASE_VAR && out.bytes <= 8) {
         out.imm += mem->var->offset_bytes;
         uint64_t end = out.imm + (uint64_t)out.bytes * vec;
-        if (out.imm > end || end > x->func->ir->params_size_bytes) {
-            return false;
-        }
+        WEIR_FAIL_IF(out.imm > end || end > x->func->ir->params_size_bytes, false);
         out.fn = weir_x_exec_ld_param;
     }
     out.b = out.c = out.e = out.guard = WEIR_X_NO_REF;
@@ -122,9 +118,7 @@ static bool decode_atom(struct weir_x_decoder *x)
     out.bytes = (uint8_t)weir_ptx_type_bytes(type);
     out.vec = 1;
     uint32_t bits = out.bytes * 8u;
-    if (!weir_x_memory(x, &out, &o[0], ir->space, true)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_x_memory(x, &out, &o[0], ir->space, true), false);
     bool cas = ir->action == WEIR_PTX_MOD_CAS;
     bool vector = o[1].kind == WEIR_PTX_OPERAND_VECTOR;
     if (ir->n_operands < (red ? 2u : 3u) + cas || (bits == 128 && (vector || red)) ||
@@ -160,9 +154,7 @@ static bool decode_atom(struct weir_x_decoder *x)
     } else {
         out.fn = weir_x_exec_atom;
         out.rmw = weir_x_find_rmw(ir);
-        if (!out.rmw) {
-            return false;
-        }
+        WEIR_FAIL_IF(!out.rmw, false);
     }
     struct weir_x_inst *i = weir_x_emit(x);
     out.line = i->line;
@@ -230,9 +222,7 @@ static bool decode_cvta(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     uint8_t space = window_space(ir->space);
-    if (weir_ptx_type_bits(ir->types[0]) != 64) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_ptx_type_bits(ir->types[0]) != 64, false);
     if (space == WEIR_X_PARAM && !x->func->ir->is_entry) {
         space = WEIR_X_LOCAL;
     }
@@ -273,9 +263,7 @@ static bool decode_cp(struct weir_x_decoder *x)
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_MBARRIER)) {
         return weir_x_decode_copy_arrive(x);
     }
-    if (ir->n_operands < 3 || ir->operands[2].kind != WEIR_PTX_OPERAND_INT) {
-        return false;
-    }
+    WEIR_FAIL_IF(ir->n_operands < 3 || ir->operands[2].kind != WEIR_PTX_OPERAND_INT, false);
     struct weir_x_inst to = {0};
     struct weir_x_inst from = {0};
     if (!weir_x_memory(x, &to, &ir->operands[0], WEIR_PTX_SPACE_SHARED, false) ||
@@ -307,9 +295,7 @@ static bool decode_cp(struct weir_x_decoder *x)
     i->sub = ignore != WEIR_X_NO_REF;
     i->bytes = (uint8_t)ir->operands[2].bits;
     uint64_t bytes = ir->operands[2].bits;
-    if (bytes != 4 && bytes != 8 && bytes != 16) {
-        return false;
-    }
+    WEIR_FAIL_IF(bytes != 4 && bytes != 8 && bytes != 16, false);
     return (from.flags & WEIR_X_F_ADDR64) != 0;
 }
 
@@ -374,9 +360,7 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
                         struct weir_ptx_var **vars, uint32_t n_vars, const uint32_t *places,
                         bool results, struct weir_x_arg *args)
 {
-    if (list->n_elems != n_vars) {
-        return false;
-    }
+    WEIR_FAIL_IF(list->n_elems != n_vars, false);
     for (uint32_t k = 0; k < n_vars; k++) {
         const struct weir_ptx_operand *o = &list->elems[k];
         bool theirs_reg = vars[k]->reg != WEIR_PTX_NONE;
@@ -447,20 +431,14 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
     bool direct = target->kind == WEIR_PTX_OPERAND_FUNC;
     const struct weir_ptx_func *shape =
         direct ? weir_x_func_resolve(x->kernel->module, target->func) : prototype_of(ir);
-    if (!shape || shape->n_params > 256 || shape->n_returns > 16) {
-        return false;
-    }
+    WEIR_FAIL_IF(!shape || shape->n_params > 256 || shape->n_returns > 16, false);
     struct weir_x_call *call = weir_x_decode_alloc(x, sizeof *call);
     struct weir_x_arg *args =
         weir_x_decode_alloc(x, (shape->n_params + shape->n_returns + 1) * sizeof *args);
     uint32_t places[256 + 16] = {0};
-    if (!call || !args) {
-        return false;
-    }
+    WEIR_FAIL_IF(!call || !args, false);
     call->param_bytes = weir_x_place_params(shape, places);
-    if (call->param_bytes > WEIR_X_MAX_LOCAL_BYTES) {
-        return false;
-    }
+    WEIR_FAIL_IF(call->param_bytes > WEIR_X_MAX_LOCAL_BYTES, false);
     call->args = args;
     call->results = args + shape->n_params;
     call->n_args = shape->n_params;
@@ -489,9 +467,7 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
         }
         struct weir_x_func *callee = shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
         x->func->launches = x->func->launches || !shape->has_body;
-        if (!callee || !add_callee(x, callee)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!callee || !add_callee(x, callee), false);
         call->callee = callee;
     } else {
         x->func->calls_indirect = true;

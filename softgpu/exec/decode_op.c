@@ -64,9 +64,7 @@ static bool decode_arithmetic(struct weir_x_decoder *x)
     for (uint32_t k = 1; k < ir->n_operands; k++) {
         refs[k] = weir_x_source(x, &ir->operands[k], source_bits(ir, k), ir->types[0]);
     }
-    if (x->failed) {
-        return false;
-    }
+    WEIR_FAIL_IF(x->failed, false);
     struct weir_x_inst *i = weir_x_emit(x);
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->a = refs[1];
@@ -104,9 +102,7 @@ static bool decode_pack(struct weir_x_decoder *x, const struct weir_ptx_operand 
     uint32_t total = weir_ptx_type_bits(x->ir->types[0]) / 8;
     uint32_t n = vector->n_elems;
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (!refs || n == 0 || n > 8 || total < 4 || total % n != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs || n == 0 || n > 8 || total < 4 || total % n != 0, false);
     for (uint32_t e = 0; e < n; e++) {
         refs[e] = unpack ? weir_x_dest(x, &vector->elems[e])
                          : weir_x_source(x, &vector->elems[e], total * 8 / n, x->ir->types[0]);
@@ -150,9 +146,7 @@ static bool decode_mov(struct weir_x_decoder *x)
     if (ir->types[0] == WEIR_PTX_TYPE_PRED) {
         return decode_pred_logic(x);
     }
-    if (d->kind == WEIR_PTX_OPERAND_VECTOR && a->kind == WEIR_PTX_OPERAND_VECTOR) {
-        return false;
-    }
+    WEIR_FAIL_IF(d->kind == WEIR_PTX_OPERAND_VECTOR && a->kind == WEIR_PTX_OPERAND_VECTOR, false);
     if (d->kind == WEIR_PTX_OPERAND_VECTOR && a->kind == WEIR_PTX_OPERAND_SREG) {
         return decode_components(x, d, a);
     }
@@ -176,9 +170,7 @@ static bool decode_setp(struct weir_x_decoder *x)
     const struct weir_ptx_inst *ir = x->ir;
     bool is_set = ir->op == WEIR_PTX_OP_SET;
     uint8_t type = ir->types[is_set ? 1 : 0];
-    if (ir->n_operands == 4 && ir->operands[3].kind != WEIR_PTX_OPERAND_REG) {
-        return false;
-    }
+    WEIR_FAIL_IF(ir->n_operands == 4 && ir->operands[3].kind != WEIR_PTX_OPERAND_REG, false);
     struct weir_x_inst *i = weir_x_emit_op(x, NULL, (uint8_t[4]){type, type});
     uint32_t second = ir->operands[0].reg2;
     bool has_second = !is_set && second != WEIR_PTX_NONE &&
@@ -220,9 +212,7 @@ static bool decode_lop3_pred(struct weir_x_decoder *x)
     const struct weir_ptx_inst *ir = x->ir;
     weir_x_ref *refs = weir_x_decode_alloc(x, 2 * sizeof *refs);
     weir_x_ref q = weir_x_pred_source(x, &ir->operands[5]);
-    if (!refs || ir->operands[0].reg2 == WEIR_PTX_NONE) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs || ir->operands[0].reg2 == WEIR_PTX_NONE, false);
     refs[0] = x->regs[ir->operands[0].reg2];
     refs[1] = q;
     struct weir_x_inst *i = weir_x_emit_op(x, weir_x_exec_lop3_pred, three_words);
@@ -235,9 +225,7 @@ static bool decode_lop3_pred(struct weir_x_decoder *x)
 static bool decode_lop3(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
-    if (ir->operands[4].kind != WEIR_PTX_OPERAND_INT) {
-        return false;
-    }
+    WEIR_FAIL_IF(ir->operands[4].kind != WEIR_PTX_OPERAND_INT, false);
     if (ir->n_operands == 6) {
         return decode_lop3_pred(x);
     }
@@ -250,9 +238,7 @@ static bool decode_cvt(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     uint32_t from_bits = weir_ptx_type_bits(ir->types[1]);
-    if (ir->n_types < 2 || ir->round == WEIR_PTX_MOD_RS) {
-        return false;
-    }
+    WEIR_FAIL_IF(ir->n_types < 2 || ir->round == WEIR_PTX_MOD_RS, false);
     const uint8_t types[4] = {ir->types[1], ir->n_operands > 2 ? ir->types[1] : WEIR_PTX_TYPE_NONE,
                               ir->n_operands > 3 ? WEIR_PTX_TYPE_B32 : WEIR_PTX_TYPE_NONE};
     struct weir_x_inst *i = weir_x_emit_op(x, NULL, types);
@@ -327,9 +313,7 @@ static uint8_t action_index(const struct weir_ptx_inst *ir, const uint16_t *list
 static bool pair_ref(struct weir_x_decoder *x, struct weir_x_inst *i)
 {
     weir_x_ref *refs = weir_x_decode_alloc(x, sizeof *refs);
-    if (!refs) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs, false);
     uint32_t second = x->ir->operands[0].reg2;
     refs[0] = second != WEIR_PTX_NONE ? x->regs[second] : WEIR_X_NO_REF;
     i->refs = refs;

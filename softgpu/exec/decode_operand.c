@@ -120,9 +120,7 @@ static bool in_frame(const struct weir_x_decoder *x, const struct weir_ptx_var *
 static bool var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
                         uint64_t *ret_address)
 {
-    if (in_frame(x, var)) {
-        return false;
-    }
+    WEIR_FAIL_IF(in_frame(x, var), false);
     if (is_entry_param(x, var)) {
         *ret_address = var->offset_bytes;
         return true;
@@ -415,9 +413,7 @@ bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
                    const struct weir_ptx_operand *o, uint8_t space, bool offset_in_e)
 {
     out->space = access_space(x, space);
-    if (o->kind != WEIR_PTX_OPERAND_MEM || o->n_elems != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(o->kind != WEIR_PTX_OPERAND_MEM || o->n_elems != 0, false);
     if (o->base == WEIR_PTX_BASE_INT) {
         out->a = weir_x_const(x, o->bits, true);
         out->flags |= WEIR_X_F_ADDR64;
@@ -455,9 +451,7 @@ static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_va
     if (kernel->n_shared == WEIR_X_MAX_SHARED_VARS) {
         return true; /* the access itself will fault */
     }
-    if (!WEIR_GROW_POWER(kernel->shared, kernel->n_shared)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(kernel->shared, kernel->n_shared), false);
     kernel->shared[kernel->n_shared++].var = var;
     return true;
 }
@@ -478,9 +472,7 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
     if (scan->n_seen == WEIR_X_MAX_FUNCS) {
         return true; /* too large: the kernel will be refused */
     }
-    if (!WEIR_GROW(scan->seen, scan->n_seen, scan->room)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(scan->seen, scan->n_seen, scan->room), false);
     scan->seen[scan->n_seen++] = func;
     return true;
 }
@@ -496,9 +488,7 @@ static bool scan_inst(struct weir_exec_kernel *kernel, struct scan *scan,
             const struct weir_ptx_var *var = !operand->var->func
                                                  ? weir_x_var_resolve(kernel->module, operand->var)
                                                  : operand->var;
-            if (!add_shared(kernel, var)) {
-                return false;
-            }
+            WEIR_FAIL_IF(!add_shared(kernel, var), false);
         }
     }
     if (inst->op == WEIR_PTX_OP_CALL) {
@@ -517,15 +507,11 @@ static bool scan_all(struct weir_exec_kernel *kernel, struct scan *scan)
     for (uint32_t k = 0; k < scan->n_seen; k++) {
         const struct weir_ptx_func *func = scan->seen[k];
         for (uint32_t n = 0; n < func->n_insts; n++) {
-            if (!scan_inst(kernel, scan, &func->insts[n])) {
-                return false;
-            }
+            WEIR_FAIL_IF(!scan_inst(kernel, scan, &func->insts[n]), false);
         }
         const struct weir_exec_module *module = kernel->module;
         for (uint32_t f = 0; scan->indirect && !pointed && f < module->n_functions; f++) {
-            if (module->address_taken[f] && !scan_add(scan, module->functions[f])) {
-                return false;
-            }
+            WEIR_FAIL_IF(module->address_taken[f] && !scan_add(scan, module->functions[f]), false);
         }
         pointed = pointed || scan->indirect;
     }

@@ -6,8 +6,7 @@
  * and switches between their warps, so blocks may wait for each other. Any number of grids may run
  * at once.
  */
-#ifndef WEIR_SOFTGPU_EXEC_EXEC_H
-#define WEIR_SOFTGPU_EXEC_EXEC_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -240,5 +239,3 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
                                             uint64_t *ret_object) WEIR_MUST_CHECK;
 /** Grids that run may go on using it. WEIR_ERR_NOT_FOUND for what is not registered. @thread any */
 enum weir_status weir_exec_texture_unregister(uint64_t object) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* Narrow floating-point formats: to and from float and double, rounding once. */
-#ifndef WEIR_SOFTGPU_EXEC_HALF_H
-#define WEIR_SOFTGPU_EXEC_HALF_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -131,5 +130,3 @@ static inline uint16_t weir_x_bf16_from_double(double d)
 {
     return weir_x_bf16_from_float(weir_x_float_odd(d));
 }
-
-#endif

@@ -11,8 +11,7 @@
  * Threads: a block, its warps and frames belong to the host thread that runs them; threads share a
  * grid, whose atomic members are marked; code (functions, instructions) is immutable once decoded.
  */
-#ifndef WEIR_SOFTGPU_EXEC_INTERNAL_H
-#define WEIR_SOFTGPU_EXEC_INTERNAL_H
+#pragma once
 
 #include "base/thread.h"
 #include "ptx/ir.h"
@@ -677,5 +676,3 @@ WEIR_X_HANDLER(matrix);
 WEIR_X_HANDLER(ldmatrix);
 WEIR_X_HANDLER(wmma_memory);
 WEIR_X_HANDLER(movmatrix);
-
-#endif

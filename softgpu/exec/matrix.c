@@ -438,20 +438,14 @@ bool weir_x_take_fragment(struct weir_x_decoder *x, const struct weir_ptx_operan
         return false;
     }
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (!refs) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs, false);
     for (uint32_t k = 0; k < n; k++) {
         refs[k] = dest ? weir_x_dest(x, &list[k])
                        : weir_x_source(x, &list[k], f.bits == 64 ? 64 : 32, type);
-        if (refs[k] == WEIR_X_NO_REF) {
-            return false;
-        }
+        WEIR_FAIL_IF(refs[k] == WEIR_X_NO_REF, false);
     }
     f.refs = refs;
-    if (!find_places(x, op, role, &f)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!find_places(x, op, role, &f), false);
     *ret_fragment = f;
     return true;
 }
@@ -544,9 +538,7 @@ bool weir_x_decode_matrix(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     struct weir_x_matrix_op *op = weir_x_decode_alloc(x, sizeof *op);
-    if (!op) {
-        return false;
-    }
+    WEIR_FAIL_IF(!op, false);
     op->m = ir->shape.m;
     op->n = ir->shape.n;
     op->k = ir->shape.k;

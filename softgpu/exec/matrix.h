@@ -1,6 +1,5 @@
 /* Private to matrix*.c: what the matrix instructions share. */
-#ifndef WEIR_SOFTGPU_EXEC_MATRIX_H
-#define WEIR_SOFTGPU_EXEC_MATRIX_H
+#pragma once
 
 #include "softgpu/exec/decode.h"
 
@@ -63,5 +62,3 @@ struct weir_x_inst *weir_x_emit_matrix(struct weir_x_decoder *x, weir_x_fn fn,
 bool weir_x_decode_wmma_memory(struct weir_x_decoder *x, struct weir_x_matrix_op *op);
 bool weir_x_decode_ldmatrix(struct weir_x_decoder *x, struct weir_x_matrix_op *op);
 bool weir_x_decode_movmatrix(struct weir_x_decoder *x, struct weir_x_matrix_op *op);
-
-#endif

@@ -101,9 +101,7 @@ static bool move_matrix(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     for (uint32_t r = 0; r < 8; r++) {
         places[r] = reach(w, i, m * 8 + r, addresses[m * 8 + r],
                           op->store ? WEIR_SOFT_WRITE : WEIR_SOFT_READ);
-        if (!places[r]) {
-            return false;
-        }
+        WEIR_FAIL_IF(!places[r], false);
         memcpy(rows[r], places[r], 16);
     }
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -184,9 +182,7 @@ bool weir_x_decode_wmma_memory(struct weir_x_decoder *x, struct weir_x_matrix_op
         return false;
     }
     /* Elements in one byte must also be neighbours in memory. */
-    if (op->f[0].bits < 8 && op->column != (role == WEIR_X_ROLE_B)) {
-        return false;
-    }
+    WEIR_FAIL_IF(op->f[0].bits < 8 && op->column != (role == WEIR_X_ROLE_B), false);
     if (ir->n_operands > 2) {
         op->stride = weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_U32);
     }
@@ -205,15 +201,11 @@ static bool take_registers(struct weir_x_decoder *x, const struct weir_ptx_opera
     const struct weir_ptx_operand *list = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->elems : o;
     uint32_t n = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->n_elems : 1;
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (!refs || n == 0 || n > 4) {
-        return false;
-    }
+    WEIR_FAIL_IF(!refs || n == 0 || n > 4, false);
     for (uint32_t k = 0; k < n; k++) {
         refs[k] =
             dest ? weir_x_dest(x, &list[k]) : weir_x_source(x, &list[k], 32, WEIR_PTX_TYPE_B32);
-        if (refs[k] == WEIR_X_NO_REF) {
-            return false;
-        }
+        WEIR_FAIL_IF(refs[k] == WEIR_X_NO_REF, false);
     }
     op->f[0].n_regs = (uint8_t)n;
     op->f[0].refs = refs;

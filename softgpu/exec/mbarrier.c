@@ -122,9 +122,7 @@ bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     struct weir_x_inst where = {0};
-    if (!weir_x_memory(x, &where, &ir->operands[0], ir->space, false)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_x_memory(x, &where, &ir->operands[0], ir->space, false), false);
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = copy_arrive;
     i->a = where.a;
@@ -188,9 +186,7 @@ static const struct weir_x_inst *pending_count(struct weir_x_warp *w, const stru
 
 static bool decode_pending(struct weir_x_decoder *x)
 {
-    if (x->ir->n_operands != 2) {
-        return false;
-    }
+    WEIR_FAIL_IF(x->ir->n_operands != 2, false);
     (void)weir_x_emit_op(x, pending_count, (uint8_t[4]){WEIR_PTX_TYPE_B64});
     return true;
 }
@@ -230,9 +226,7 @@ bool weir_x_decode_mbarrier(struct weir_x_decoder *x)
         return decode_pending(x);
     }
     uint8_t sub, sub2;
-    if (!classify(ir, &sub, &sub2)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!classify(ir, &sub, &sub2), false);
     /* The object is the first address; a result may precede it, and a number follow. */
     uint32_t at = ir->operands[0].kind == WEIR_PTX_OPERAND_MEM ? 0 : 1;
     struct weir_x_inst where = {0};

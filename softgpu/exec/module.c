@@ -309,9 +309,7 @@ static bool describe_kernel(struct weir_exec_module *module, const struct weir_p
     kernel->module = module;
     kernel->ir = func;
     kernel->params = calloc((size_t)func->n_params + 1, sizeof *kernel->params);
-    if (!kernel->params) {
-        return false;
-    }
+    WEIR_FAIL_IF(!kernel->params, false);
     pthread_mutex_init(&kernel->lock, NULL);
     module->n_kernels++;
     struct weir_exec_kernel_info *info = &kernel->info;

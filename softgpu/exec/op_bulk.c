@@ -63,9 +63,7 @@ static bool take_end(struct weir_x_decoder *x, const struct weir_ptx_operand *o,
                      struct end *ret_end)
 {
     struct weir_x_inst where = {0};
-    if (!weir_x_memory(x, &where, o, space, false)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_x_memory(x, &where, o, space, false), false);
     ret_end->ref = where.a;
     ret_end->offset = where.imm;
     ret_end->space = where.space;

@@ -175,49 +175,30 @@ DOUBLE(fma_f64_hw, HW_FMA, 1, __builtin_fma(x, y, z))
         opaque_;                                                                                   \
     })
 
-static float compute_f32(uint8_t op, float x, float y, float z)
-{
-    volatile float a = x;
-    volatile float b = y;
-    switch (op) {
-    case G_ADD:
-        return OPAQUE(float, a + b);
-    case G_SUB:
-        return OPAQUE(float, a - b);
-    case G_MUL:
-        return OPAQUE(float, a *b);
-    case G_FMA:
-        return OPAQUE(float, fmaf(a, b, z));
-    case G_DIV:
-        return OPAQUE(float, a / b);
-    case G_RCP:
-        return OPAQUE(float, 1.0f / a);
-    default:
-        return OPAQUE(float, sqrtf(a));
+#define COMPUTE(name, type, fused, root)                                                           \
+    static type name(uint8_t op, type x, type y, type z)                                           \
+    {                                                                                              \
+        volatile type a = x;                                                                       \
+        volatile type b = y;                                                                       \
+        switch (op) {                                                                              \
+        case G_ADD:                                                                                \
+            return OPAQUE(type, a + b);                                                            \
+        case G_SUB:                                                                                \
+            return OPAQUE(type, a - b);                                                            \
+        case G_MUL:                                                                                \
+            return OPAQUE(type, a * b);                                                            \
+        case G_FMA:                                                                                \
+            return OPAQUE(type, fused(a, b, z));                                                   \
+        case G_DIV:                                                                                \
+            return OPAQUE(type, a / b);                                                            \
+        case G_RCP:                                                                                \
+            return OPAQUE(type, 1 / a);                                                            \
+        default:                                                                                   \
+            return OPAQUE(type, root(a));                                                          \
+        }                                                                                          \
     }
-}
-
-static double compute_f64(uint8_t op, double x, double y, double z)
-{
-    volatile double a = x;
-    volatile double b = y;
-    switch (op) {
-    case G_ADD:
-        return OPAQUE(double, a + b);
-    case G_SUB:
-        return OPAQUE(double, a - b);
-    case G_MUL:
-        return OPAQUE(double, a *b);
-    case G_FMA:
-        return OPAQUE(double, fma(a, b, z));
-    case G_DIV:
-        return OPAQUE(double, a / b);
-    case G_RCP:
-        return OPAQUE(double, 1.0 / a);
-    default:
-        return OPAQUE(double, sqrt(a));
-    }
-}
+COMPUTE(compute_f32, float, fmaf, sqrtf)
+COMPUTE(compute_f64, double, fma, sqrt)
 
 static int host_rounding(uint8_t round)
 {

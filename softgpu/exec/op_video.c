@@ -217,9 +217,7 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
     if (!selector) {
         return true;
     }
-    if (strlen(selector) != 2) {
-        return false;
-    }
+    WEIR_FAIL_IF(strlen(selector) != 2, false);
     uint32_t bits = selector[0] == 'b' ? 8 : 16;
     uint32_t at = (uint32_t)(selector[1] - '0') * bits;
     *ret_at = (uint8_t)at;
@@ -231,14 +229,10 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
  * default. */
 static bool several_parts(const char *selector, uint32_t n, uint8_t first, uint8_t *ret_pick)
 {
-    if (selector && strlen(selector) != n + 1) {
-        return false;
-    }
+    WEIR_FAIL_IF(selector && strlen(selector) != n + 1, false);
     for (uint32_t e = 0; e < n; e++) {
         ret_pick[e] = (uint8_t)(selector ? selector[n - e] - '0' : (int)(first + e));
-        if (ret_pick[e] >= 2 * n) {
-            return false;
-        }
+        WEIR_FAIL_IF(ret_pick[e] >= 2 * n, false);
     }
     return true;
 }
@@ -338,9 +332,7 @@ bool weir_x_decode_video(struct weir_x_decoder *x)
         return false;
     }
     take_suffixes(ir, v);
-    if (!take_parts(ir, v)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!take_parts(ir, v), false);
     weir_x_ref sources[3] = {weir_x_const(x, 0, false), weir_x_const(x, 0, false),
                              weir_x_const(x, 0, false)};
     for (uint32_t k = 1; k < ir->n_operands; k++) {

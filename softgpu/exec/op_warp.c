@@ -202,9 +202,7 @@ static bool vote_at_places(struct weir_x_warp *w, const struct weir_x_inst *i)
     for (uint32_t g = 0; g < w->n_groups; g++) {
         here |= votes_elsewhere(w, &w->groups[g], i, members) ? w->groups[g].mask : 0;
     }
-    if (here != members || here == own) {
-        return false;
-    }
+    WEIR_FAIL_IF(here != members || here == own, false);
     for (int round = 0; round < 2; round++) {
         for (uint32_t g = 0; g < w->n_groups; g++) {
             struct weir_x_group *group = &w->groups[g];

@@ -528,9 +528,7 @@ static bool take_cluster(struct weir_x_grid *grid)
         }
         grid->cluster[d] = size;
         n *= size;
-        if (n > WEIR_X_MAX_CLUSTER) {
-            return false;
-        }
+        WEIR_FAIL_IF(n > WEIR_X_MAX_CLUSTER, false);
     }
     grid->cluster_blocks = (uint32_t)n;
     return true;

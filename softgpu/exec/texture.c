@@ -611,9 +611,7 @@ static bool geometry(uint16_t geom, uint8_t *ret)
 static bool coordinates(struct weir_x_decoder *x, const struct weir_ptx_operand *mem,
                         struct weir_x_inst *out, weir_x_ref refs[9])
 {
-    if (mem->kind != WEIR_PTX_OPERAND_MEM || mem->base != WEIR_PTX_BASE_REG) {
-        return false;
-    }
+    WEIR_FAIL_IF(mem->kind != WEIR_PTX_OPERAND_MEM || mem->base != WEIR_PTX_BASE_REG, false);
     out->a = x->regs[mem->reg];
     if (mem->n_elems == 0) {
         return true;
@@ -624,9 +622,7 @@ static bool coordinates(struct weir_x_decoder *x, const struct weir_ptx_operand 
         n = list[0].n_elems;
         list = list[0].elems;
     }
-    if (n > 5) {
-        return false;
-    }
+    WEIR_FAIL_IF(n > 5, false);
     for (uint32_t k = 0; k < n; k++) {
         refs[4 + k] = list[k].kind == WEIR_PTX_OPERAND_SINK
                           ? weir_x_const(x, 0, false)
@@ -640,9 +636,7 @@ static bool data_refs(struct weir_x_decoder *x, const struct weir_ptx_operand *o
 {
     const struct weir_ptx_operand *list = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->elems : o;
     uint32_t n = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->n_elems : 1;
-    if (n > 4) {
-        return false;
-    }
+    WEIR_FAIL_IF(n > 4, false);
     for (uint32_t k = 0; k < n; k++) {
         refs[k] =
             dest ? weir_x_dest(x, &list[k])
@@ -659,9 +653,7 @@ static bool decode_query(struct weir_x_decoder *x)
                                           WEIR_PTX_MOD_FILTER_MODE, WEIR_PTX_MOD_NUM_MIPMAP_LEVELS};
     struct weir_x_inst out = {0};
     weir_x_ref refs[9];
-    if (!coordinates(x, &x->ir->operands[1], &out, refs)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!coordinates(x, &x->ir->operands[1], &out, refs), false);
     weir_x_ref level = x->ir->n_operands > 2
                            ? weir_x_source(x, &x->ir->operands[2], 32, WEIR_PTX_TYPE_U32)
                            : WEIR_X_NO_REF;

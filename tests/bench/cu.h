@@ -8,8 +8,7 @@
  *
  * and has cu.cuInit() and so on from load_driver() on.
  */
-#ifndef WEIR_TESTS_BENCH_CU_H
-#define WEIR_TESTS_BENCH_CU_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -65,5 +64,3 @@ static inline bool load_driver(void)
 #undef F
     return all;
 }
-
-#endif

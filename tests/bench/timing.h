@@ -1,6 +1,5 @@
 /* What the load programs measure with: the clock, pauses, and times of single kernels. */
-#ifndef WEIR_TESTS_BENCH_TIMING_H
-#define WEIR_TESTS_BENCH_TIMING_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ void bench_latency_add(double us);
 /** Print "latency us p50 P p99 P max M mean A n N" of those kept, and forget them. Nothing for
  * none. @thread the same */
 void bench_latency_print(void);
-
-#endif

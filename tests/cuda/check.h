@@ -7,8 +7,7 @@
  * addresses, times or device names, so that runs in different arrangements compare as text.
  * stdout is unbuffered, so host lines and device printf keep their order and fork() copies nothing.
  */
-#ifndef WEIR_TESTS_CUDA_CHECK_H
-#define WEIR_TESTS_CUDA_CHECK_H
+#pragma once
 
 #include <math.h>
 #include <stdarg.h>
@@ -217,5 +216,3 @@ CHECK_UNUSED static int device_attribute(enum cudaDeviceAttr attribute)
 }
 
 #endif /* __CUDACC__ */
-
-#endif /* WEIR_TESTS_CUDA_CHECK_H */

@@ -6,8 +6,7 @@
  * symbol cuMemAlloc_v2. Types come from the header named by WEIR_CUDA_HEADER, or from <cuda.h>,
  * whose renaming macros are switched off so that both headers give the same names.
  */
-#ifndef WEIR_TESTS_CUDA_CHECK_DRIVER_H
-#define WEIR_TESTS_CUDA_CHECK_DRIVER_H
+#pragma once
 
 #ifdef WEIR_CUDA_HEADER
 #include WEIR_CUDA_HEADER
@@ -331,5 +330,3 @@ CHECK_UNUSED static void driver_launch(CUfunction function, unsigned blocks, uns
             ".popsection\n");                                                                      \
     extern const char symbol[];                                                                    \
     extern const char symbol##_end[]
-
-#endif /* WEIR_TESTS_CUDA_CHECK_DRIVER_H */

@@ -5,8 +5,7 @@
  * called that waits for the whole device: run each kernel once before (lazy loading), allocate
  * before and free after.
  */
-#ifndef WEIR_TESTS_CUDA_GATE_H
-#define WEIR_TESTS_CUDA_GATE_H
+#pragma once
 
 #include <unistd.h>
 
@@ -42,5 +41,3 @@ __attribute__((unused)) static int gate_wait_entered(struct gate *gate)
     }
     return 0;
 }
-
-#endif /* WEIR_TESTS_CUDA_GATE_H */

@@ -1,6 +1,5 @@
 /* vmm.h: what the programs about virtual memory management share. */
-#ifndef WEIR_TESTS_CUDA_VMM_H
-#define WEIR_TESTS_CUDA_VMM_H
+#pragma once
 
 #include "check_driver.h"
 
@@ -152,5 +151,3 @@ CHECK_UNUSED static int vmm_status_of(pid_t child)
 
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * with it, e2e_cupti_linked.c. It is loaded before CUDA is initialised ("early") or after that, but
  * before code is loaded ("late").
  */
-#ifndef WEIR_E2E_ANOTHER_CUPTI_H
-#define WEIR_E2E_ANOTHER_CUPTI_H
+#pragma once
 
 #include "proto/profile/cupti_abi.h"
 #include "tests/cuda/check_driver.h"
@@ -73,5 +72,3 @@ static inline void *another_find(void *library, const char *name)
 {
     return another.find ? another.find(name)->function : dlsym(library, name);
 }
-
-#endif

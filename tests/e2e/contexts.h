@@ -4,8 +4,7 @@
  *
  * Included by a program of its own, and by a test in which the whole host is in one process.
  */
-#ifndef WEIR_TESTS_E2E_CONTEXTS_H
-#define WEIR_TESTS_E2E_CONTEXTS_H
+#pragma once
 
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -225,5 +224,3 @@ static void contexts_go(enum context_end end, unsigned times)
     }
     context_works();
 }
-
-#endif

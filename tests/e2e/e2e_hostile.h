@@ -1,6 +1,5 @@
 /* What the files of e2e_hostile share: an honest client's means, and scenarios of the handshake. */
-#ifndef WEIR_TESTS_E2E_HOSTILE_H
-#define WEIR_TESTS_E2E_HOSTILE_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -71,5 +70,3 @@ void hostile_scenario_no_transport(void);
 void hostile_scenario_comings_and_goings(void);
 void hostile_scenario_sessions(void);
 void hostile_scenario_monitors(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the programs with managed memory share. */
-#ifndef WEIR_TESTS_E2E_E2E_MANAGED_H
-#define WEIR_TESTS_E2E_E2E_MANAGED_H
+#pragma once
 
 #include "e2e_registered.h"
 
@@ -38,5 +37,3 @@ CHECK_UNUSED static uint32_t draw(uint32_t below)
     seed ^= seed << 17;
     return (uint32_t)(seed >> 11) % below;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels, and looks at the program's own mappings, for the programs with registered memory. */
-#ifndef WEIR_TESTS_E2E_E2E_REGISTERED_H
-#define WEIR_TESTS_E2E_E2E_REGISTERED_H
+#pragma once
 
 #include "tests/cuda/check_driver.h"
 #include <stdbool.h>
@@ -150,5 +149,3 @@ CHECK_UNUSED static int run_scenario(int argc, char **argv, const struct scenari
     }
     check_die("no such scenario");
 }
-
-#endif

@@ -4,8 +4,7 @@
  *     mix(p, n, a, b)    p[i] = p[i] * a + b
  *     spin(p, rounds)    every thread counts to rounds, thread 0 stores the count at p
  */
-#ifndef WEIR_TESTS_E2E_KERNELS_H
-#define WEIR_TESTS_E2E_KERNELS_H
+#pragma once
 
 static const char e2e_ptx[] __attribute__((unused)) =
     ".version 6.4\n"
@@ -55,5 +54,3 @@ static const char e2e_ptx[] __attribute__((unused)) =
     "done:\n"
     "    ret;\n"
     "}\n";
-
-#endif

@@ -1,6 +1,5 @@
 /* A fuzzer's input as a script: numbers are taken from its front until nothing is left. */
-#ifndef WEIR_TESTS_FUZZ_SCRIPT_H
-#define WEIR_TESTS_FUZZ_SCRIPT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ static inline uint32_t take(struct script *script, size_t bytes)
     }
     return value;
 }
-
-#endif

@@ -14,8 +14,7 @@
  * 8 bytes at in + (t * columns + c) * 8; result r of thread t goes to out + (r * threads + t) *
  * size, where size is 4 or 8 by the type. Whatever no bound is given for is compared bit for bit.
  */
-#ifndef WEIR_TESTS_INSTRUCTIONS_CASE_H
-#define WEIR_TESTS_INSTRUCTIONS_CASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -77,5 +76,3 @@ uint64_t case_key(const struct test_case *c, const uint64_t *inputs);
  */
 uint32_t case_compare(const struct test_case *c, const uint64_t *inputs, const void *got,
                       const void *want, uint32_t max_lines);
-
-#endif

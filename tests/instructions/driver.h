@@ -1,6 +1,5 @@
 /* The little of the Driver API that running a case takes, from a library given by its path. */
-#ifndef WEIR_TESTS_INSTRUCTIONS_DRIVER_H
-#define WEIR_TESTS_INSTRUCTIONS_DRIVER_H
+#pragma once
 
 #include "tests/instructions/case.h"
 
@@ -27,5 +26,3 @@ void driver_open(const char *library, struct driver_device *ret_device);
  */
 enum driver_outcome driver_run(const struct test_case *c, const uint64_t *inputs, void *outputs,
                                char *why, size_t why_bytes);
-
-#endif

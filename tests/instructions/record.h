@@ -2,8 +2,7 @@
  * What a GPU gave for a case, in NAME.rec: a few lines of text (magic, key, device, driver, bytes),
  * an empty line, then the outputs, compressed with zstd.
  */
-#ifndef WEIR_TESTS_INSTRUCTIONS_RECORD_H
-#define WEIR_TESTS_INSTRUCTIONS_RECORD_H
+#pragma once
 
 #include "tests/instructions/driver.h"
 
@@ -15,5 +14,3 @@ enum record_state record_read(const struct test_case *c, const char *folder, uin
 
 bool record_write(const struct test_case *c, const char *folder, uint64_t key, const void *outputs,
                   const struct driver_device *device);
-
-#endif

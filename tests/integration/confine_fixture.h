@@ -1,6 +1,5 @@
 /* A child of a test that is confined, or not, and tries something. */
-#ifndef WEIR_TESTS_INTEGRATION_CONFINE_FIXTURE_H
-#define WEIR_TESTS_INTEGRATION_CONFINE_FIXTURE_H
+#pragma once
 
 #include "host_backend/confine/confine.h"
 
@@ -28,5 +27,3 @@ static inline void confine(unsigned keeps)
         _exit(3);
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
  * What test_forms.c needs of a GPU: softgpu's engine in this process (forms_engine.c), or whatever
  * libcuda.so.1 the loader finds (forms_driver.c). Failures that are not a kernel's fail the test.
  */
-#ifndef WEIR_TESTS_INTEGRATION_FORMS_BACKEND_H
-#define WEIR_TESTS_INTEGRATION_FORMS_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ bool fb_writes_meanwhile(void);
 
 /** Launch and wait. @return whether the kernel came to its end. */
 bool fb_run(void *module, const char *kernel, const struct fb_launch *launch);
-
-#endif

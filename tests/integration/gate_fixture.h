@@ -3,8 +3,7 @@
  * that goes through the gate, the device is a list of marks that the test lets be reached, and the
  * clock stands still until it is put forward. Behind the gate is the gate process, a thread.
  */
-#ifndef WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
-#define WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
+#pragma once
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
@@ -171,5 +170,3 @@ void await_pause(uint64_t end_ns, const char *what, const char *file, int line);
     })
 
 struct weir_gate_queue *queue_of(const struct guest *guest);
-
-#endif

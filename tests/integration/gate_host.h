@@ -1,6 +1,5 @@
 /* The gate process as a thread of the test: gates attach to it over real ports, as workers do. */
-#ifndef WEIR_TESTS_INTEGRATION_GATE_HOST_H
-#define WEIR_TESTS_INTEGRATION_GATE_HOST_H
+#pragma once
 
 #include "host_backend/gate/process/served.h"
 
@@ -30,5 +29,3 @@ void settle(void);
 /** Of a GPU's scheduler, which must be consistent. */
 struct weir_sched_counts counts_of(int gpu);
 struct weir_sched_counts counts_now(void);
-
-#endif

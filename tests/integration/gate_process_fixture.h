@@ -2,8 +2,7 @@
  * Workers' gates that are attached to the gate process (gate_host.h). The device is words that the
  * test writes.
  */
-#ifndef WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
-#define WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
+#pragma once
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
@@ -81,5 +80,3 @@ void make_alone(struct worker *w);
 void pass_unmarked(struct worker *w, struct weir_gate_batch *batch);
 /** In the process: the worker's port goes. */
 void remove_port(void *user);
-
-#endif

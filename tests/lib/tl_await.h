@@ -1,6 +1,5 @@
 /* Waiting for what another thread or process does. */
-#ifndef WEIR_TESTS_LIB_TL_AWAIT_H
-#define WEIR_TESTS_LIB_TL_AWAIT_H
+#pragma once
 
 #include "base/clock.h"
 #include "tests/lib/tl_cmocka.h"
@@ -29,5 +28,3 @@ static inline void tl_await_pause(uint64_t end_ns, const char *what, const char 
     }
     nanosleep(&pause, NULL);
 }
-
-#endif

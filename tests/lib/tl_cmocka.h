@@ -1,6 +1,5 @@
 /* cmocka with the headers that it wants included before it. */
-#ifndef WEIR_TESTS_LIB_TL_CMOCKA_H
-#define WEIR_TESTS_LIB_TL_CMOCKA_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,5 +8,3 @@
 #include <stdio.h>
 
 #include <cmocka.h>
-
-#endif

@@ -3,8 +3,7 @@
  * section __nv_relfatbin, and in .nv_fatbin a fat binary with a cubin that names the driver's
  * function for that. Whoever includes it is such a program.
  */
-#ifndef WEIR_TESTS_LIB_TL_DEVICE_LAUNCH_H
-#define WEIR_TESTS_LIB_TL_DEVICE_LAUNCH_H
+#pragma once
 
 #include <elf.h>
 #include <stddef.h>
@@ -60,5 +59,3 @@ static const struct tl_fatbin tl_device_launch
                   .names = "\0a_kernel\0" TL_SYMBOL}};
 
 static const char tl_relocatable __attribute__((used, section("__nv_relfatbin"))) = 1;
-
-#endif

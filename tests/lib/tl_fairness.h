@@ -18,8 +18,7 @@
  * Service is what the scheduler charges: nanoseconds of all SMs, or of a copy direction.
  * Owner thread only.
  */
-#ifndef WEIR_TESTS_LIB_TL_FAIRNESS_H
-#define WEIR_TESTS_LIB_TL_FAIRNESS_H
+#pragma once
 
 #include "sched/sim/sim.h"
 
@@ -53,5 +52,3 @@ struct tl_unfair tl_fairness_worst(const struct tl_fairness *f);
 
 /** Accepts NULL. */
 void tl_fairness_destroy(struct tl_fairness *f);
-
-#endif

@@ -2,8 +2,7 @@
  * A session as a gate sees it, and the worker around it: it has nothing but items, each with a mark
  * behind it.
  */
-#ifndef WEIR_TESTS_LIB_TL_GATE_OPS_H
-#define WEIR_TESTS_LIB_TL_GATE_OPS_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include <stdatomic.h>
@@ -22,5 +21,3 @@ extern atomic_uint tl_gate_deaf; /* so often a gate has found that the process r
 bool tl_gate_is_over(void *session);
 void tl_gate_rests(void *session, bool rests);
 uint32_t tl_gate_sm_limit_pct(void *session);
-
-#endif

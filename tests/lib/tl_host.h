@@ -3,8 +3,7 @@
  * memory of the test's process, so device addresses can be read; work is done when its record
  * arrives, except that marks can be held back.
  */
-#ifndef WEIR_TESTS_LIB_TL_HOST_H
-#define WEIR_TESTS_LIB_TL_HOST_H
+#pragma once
 
 #include "proto/ops.h"
 #include <stdbool.h>
@@ -38,5 +37,3 @@ void tl_host_kill(struct tl_host *host);
 
 /** Round trip: everything posted before has arrived. */
 void tl_host_drain(void);
-
-#endif

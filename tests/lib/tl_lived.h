@@ -4,8 +4,7 @@
  * sleeps too long from who was not let run. A thread that ends takes its share along: measure
  * before it does. Where the kernel does not count (no schedstat), it is the clock.
  */
-#ifndef WEIR_TESTS_LIB_TL_LIVED_H
-#define WEIR_TESTS_LIB_TL_LIVED_H
+#pragma once
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -63,5 +62,3 @@ static inline uint64_t tl_lived_since_ns(struct tl_lived from)
 {
     return tl_lived_between_ns(from, tl_lived_now());
 }
-
-#endif

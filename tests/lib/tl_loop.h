@@ -1,6 +1,5 @@
 /* Both ends of a co-located session in one process: the shm transport without the handshake. */
-#ifndef WEIR_TESTS_LIB_TL_LOOP_H
-#define WEIR_TESTS_LIB_TL_LOOP_H
+#pragma once
 
 #include "proto/transport/transport.h"
 
@@ -16,5 +15,3 @@
 enum weir_status tl_loop_create(const struct weir_segment_params *params,
                                 struct weir_transport **ret_host,
                                 struct weir_transport **ret_guest) WEIR_MUST_CHECK;
-
-#endif

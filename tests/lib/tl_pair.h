@@ -1,6 +1,5 @@
 /* A connected pair of transports of any kind, host's end and guest's end in one process. */
-#ifndef WEIR_TESTS_LIB_TL_PAIR_H
-#define WEIR_TESTS_LIB_TL_PAIR_H
+#pragma once
 
 #include "base/clock.h"
 #include "proto/transport/transport.h"
@@ -32,5 +31,3 @@ void tl_pair_destroy(struct tl_pair *pair);
 
 /** A small welcome for tests; the device is static. */
 struct weir_welcome_params tl_welcome_params(void);
-
-#endif

@@ -2,8 +2,7 @@
  * A hostile other end. It speaks the handshake well, or not at all, and then does in the segment or
  * on the socket what no honest peer does; the transport under test is at the other end.
  */
-#ifndef WEIR_TESTS_LIB_TL_PEER_H
-#define WEIR_TESTS_LIB_TL_PEER_H
+#pragma once
 
 #include "proto/transport/segment.h"
 #include "proto/transport/transport.h"
@@ -32,5 +31,3 @@ void tl_peer_plant(struct tl_peer *peer, uint32_t len_bytes);
 /** Move the tail of the ring that the victim reads, or the head of the one that it writes. */
 void tl_peer_set_tail(struct tl_peer *peer, uint32_t tail);
 void tl_peer_set_head(struct tl_peer *peer, uint32_t head);
-
-#endif

@@ -4,8 +4,7 @@
  * A test makes a run, changes its parameters where it must, and has it recorded. What goes wrong
  * fails the cmocka test. Owner thread only.
  */
-#ifndef WEIR_TESTS_LIB_TL_RECORDED_H
-#define WEIR_TESTS_LIB_TL_RECORDED_H
+#pragma once
 
 #include "sched/sim/sim.h"
 
@@ -19,5 +18,3 @@ struct tl_recorded {
 void tl_recorded_make(struct tl_recorded *r, const char *spec, const char *policy, uint64_t run_ns);
 /** Run it, and free it. @param flags  of the trace, WEIR_SCHED_TRACE_*. @return the trace's file */
 int tl_recorded_run(struct tl_recorded *r, uint32_t flags);
-
-#endif

@@ -1,6 +1,5 @@
 /* A scheduler's invariants. */
-#ifndef WEIR_TL_SCHED_CHECK_H
-#define WEIR_TL_SCHED_CHECK_H
+#pragma once
 
 #include "sched/sched.h"
 
@@ -10,5 +9,3 @@
  * @thread owner
  */
 const char *tl_sched_check(const struct weir_sched *sched);
-
-#endif

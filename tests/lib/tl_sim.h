@@ -12,8 +12,7 @@
  * Every failure of tl_sched_check() and every order of the scheduler that makes no sense
  * (starting what runs, resuming what was not stopped, going back in a queue) fails the cmocka test.
  */
-#ifndef WEIR_TESTS_LIB_TL_SIM_H
-#define WEIR_TESTS_LIB_TL_SIM_H
+#pragma once
 
 #include "sched/policy.h"
 #include "sched/sched.h"
@@ -118,5 +117,3 @@ const char *tl_sim_last_line(const struct tl_sim *sim);
 
 /* A number by seed, the same everywhere. */
 uint64_t tl_sim_random(struct tl_sim *sim, uint64_t below);
-
-#endif

@@ -1,6 +1,5 @@
 /* What tl_sim.c (the device, events, the environment) and tl_sim_setup.c share. */
-#ifndef WEIR_TESTS_LIB_TL_SIM_PRIVATE_H
-#define WEIR_TESTS_LIB_TL_SIM_PRIVATE_H
+#pragma once
 
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_sim.h"
@@ -119,5 +118,3 @@ void sim_enter(struct tl_sim *sim);
 void sim_leave(struct tl_sim *sim);
 
 struct weir_sched_env sim_env(struct tl_sim *sim, bool traced);
-
-#endif

@@ -3,8 +3,7 @@
  * sanitizers see supervisor and worker too), softgpu below, and this process as the guest, with the
  * Driver API's exports linked in.
  */
-#ifndef WEIR_TESTS_LIB_TL_STACK_H
-#define WEIR_TESTS_LIB_TL_STACK_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <stdbool.h>
@@ -28,5 +27,3 @@ void tl_stack_stop(struct tl_stack *stack);
 
 /** Wait until exactly n_sessions live, and nothing is held if that is none; asserts. */
 void tl_stack_wait_sessions(const struct tl_stack *stack, size_t n_sessions);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Owner thread only.
  */
-#ifndef WEIR_TESTS_LIB_TL_TAIL_H
-#define WEIR_TESTS_LIB_TL_TAIL_H
+#pragma once
 
 #include "base/status.h"
 #include "sched/trace/trace.h"
@@ -76,5 +75,3 @@ enum weir_status tl_tail_read(const void *data, uint64_t bytes, uint32_t n_worst
 
 /** Frees what it holds. @thread owner */
 void tl_tail_finish(struct tl_tail *tail);
-
-#endif

@@ -1,6 +1,5 @@
 /* What tl_tail.c (records) and tl_tail_time.c (the time between them) share. */
-#ifndef WEIR_TESTS_LIB_TL_TAIL_PRIVATE_H
-#define WEIR_TESTS_LIB_TL_TAIL_PRIVATE_H
+#pragma once
 
 #include "sched/sim/idmap.h"
 #include "tests/lib/tl_tail.h"
@@ -144,5 +143,3 @@ static inline uint32_t head_of(const struct reading *r, const struct queue *queu
 
 /** Nothing happens until then: every wait and virtual time grows. */
 void tl_tail_pass(struct reading *r, uint64_t to_ns);
-
-#endif

@@ -1,6 +1,5 @@
 /* Operations made up from their field tables, and compared field by field. */
-#ifndef WEIR_TESTS_LIB_WIRE_SAMPLE_H
-#define WEIR_TESTS_LIB_WIRE_SAMPLE_H
+#pragma once
 
 #include "proto/ops.h"
 #include <stdbool.h>
@@ -43,5 +42,3 @@ const char *wire_sample_difference(const struct wire_half *half, const void *a, 
 /** Do all pointers of a decoded message lie within bytes at body, strings with their end? */
 bool wire_sample_inside(const struct wire_half *half, const void *message, const void *body,
                         size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sizes, offsets and values of CUPTI's ABI, as one set of headers has them. */
-#ifndef WEIR_TESTS_PARITY_CUPTI_LAYOUT_H
-#define WEIR_TESTS_PARITY_CUPTI_LAYOUT_H
+#pragma once
 
 struct cupti_row {
     const char *name;
@@ -12,5 +11,3 @@ struct cupti_row {
 #define V(name)         {#name, (long long)(name)},
 
 extern const struct cupti_row cupti_ours[], cupti_toolkit[]; /* the last name is NULL */
-
-#endif

@@ -1,6 +1,5 @@
 /* One measurement of a header: a size, an offset, an enumerator or a constant. */
-#ifndef WEIR_TESTS_PARITY_H
-#define WEIR_TESTS_PARITY_H
+#pragma once
 
 struct parity_row {
     const char *name;
@@ -12,5 +11,3 @@ extern const struct parity_row parity_ours[];
 extern const unsigned parity_ours_count;
 extern const struct parity_row parity_toolkit[];
 extern const unsigned parity_toolkit_count; /* 0 when the toolkit is of another version */
-
-#endif

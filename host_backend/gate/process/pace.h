@@ -7,8 +7,7 @@
  *
  * Source: docs/design/waiting.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PACE_H
-#define WEIR_HOST_BACKEND_GATE_PROCESS_PACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ bool served_pace_looks(struct served_pace *pace, bool for_long, uint64_t now_ns)
 
 /** Note that the process goes to sleep. */
 void served_pace_sleep(struct served_pace *pace);
-
-#endif

@@ -10,7 +10,6 @@
 #include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
 
-#include "base/log.h"
 #include "host_backend/config/control.h"
 #include <errno.h>
 #include <poll.h>

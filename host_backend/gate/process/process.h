@@ -14,8 +14,7 @@
  *
  * Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
-#define WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include "host_backend/config/link.h"
@@ -127,5 +126,3 @@ void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text,
  */
 enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd,
                                        bool (*handle)(void *user), void *user);
-
-#endif

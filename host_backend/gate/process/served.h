@@ -1,6 +1,5 @@
 /* Types and functions that the files of this folder share. */
-#ifndef WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
-#define WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
+#pragma once
 
 #include "base/clock.h"
 #include "host_backend/gate/port.h"
@@ -258,5 +257,3 @@ void served_port_rooms(struct served_port *port);
 void served_queue_close(struct served_queue *queue);
 /** Withdraw all items of a port and free it. */
 void served_port_close(struct served_port *port);
-
-#endif

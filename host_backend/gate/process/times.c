@@ -46,28 +46,12 @@ _Static_assert(sizeof(struct section) == 32, "written to disk");
 
 static bool read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (char *)to + done, bytes - done, (off_t)(at + done));
-
-        if (n <= 0 && !(n < 0 && errno == EINTR)) {
-            return false;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return true;
+    return lseek(fd, (off_t)at, SEEK_SET) == (off_t)at && weir_fd_read(fd, to, bytes) == bytes;
 }
 
 static bool write_at(int fd, const void *from, size_t bytes, uint64_t at)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(fd, (const char *)from + done, bytes - done, (off_t)(at + done));
-
-        if (n <= 0 && !(n < 0 && errno == EINTR)) {
-            return false;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return true;
+    return lseek(fd, (off_t)at, SEEK_SET) == (off_t)at && weir_fd_write(fd, from, bytes) == bytes;
 }
 
 /* Read a half. @return the sections, made by malloc; NULL: the half is empty, damaged or of another

@@ -246,9 +246,7 @@ bool weir_mps_make_place(struct weir_supervisor *sup)
         }
     }
     struct weir_sup_mps *m = least_needed(sup);
-    if (!m) {
-        return false;
-    }
+    WEIR_FAIL_IF(!m, false);
     weir_log_info("mps: a domain ends for programs with other devices folder=%s devices=%s",
                   m->folder, m->devices);
     m->closing = true;

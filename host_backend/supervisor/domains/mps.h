@@ -3,8 +3,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_DOMAINS_MPS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_DOMAINS_MPS_H
+#pragma once
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
@@ -167,5 +166,3 @@ bool weir_mps_give_up(struct weir_supervisor *sup, const char *why);
 void weir_mps_reap(struct weir_supervisor *sup);
 /** End all daemons; their workers have ended. */
 void weir_mps_close(struct weir_supervisor *sup);
-
-#endif

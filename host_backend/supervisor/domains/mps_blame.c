@@ -13,7 +13,6 @@
 #include "host_backend/supervisor/state/users.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,14 +104,10 @@ bool weir_mps_blame_end(struct weir_sup_mps *m, uint64_t now_ns, struct weir_lin
 {
     struct weir_mps_blame *b = &m->blame;
 
-    if (!b->open) {
-        return false;
-    }
+    WEIR_FAIL_IF(!b->open, false);
     *ret_fault = b->first;
     *ret_user = b->first_user;
-    if (!find(m, ret_fault, ret_user) && now_ns < b->by_ns) {
-        return false;
-    }
+    WEIR_FAIL_IF(!find(m, ret_fault, ret_user) && now_ns < b->by_ns, false);
     b->open = false;
     skip_log(m);
     return true;

@@ -230,9 +230,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
     size_t n = 0;
     bool over = false;
 
-    if (pipe2(in, O_CLOEXEC) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(pipe2(in, O_CLOEXEC) != 0, false);
     if (pipe2(out, O_CLOEXEC) != 0) {
         close(in[0]);
         close(in[1]);

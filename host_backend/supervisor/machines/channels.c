@@ -1,7 +1,6 @@
 
 #include "host_backend/supervisor/machines/channels.h"
 
-#include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -14,7 +13,6 @@
 #include "host_backend/supervisor/machines/private.h"
 #include "proto/cuda_abi.h"
 #include "proto/transport/stream.h"
-#include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
 #include <errno.h>
 #include <poll.h>

@@ -4,8 +4,7 @@
  * whose machine it is. Accepted connections go to the tenant's worker. Owner thread only. Private
  * to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_CHANNELS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_CHANNELS_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -14,5 +13,3 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup);
 void weir_sup_vsock_close(struct weir_supervisor *sup);
 /** Watch for guests that connect. */
 void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-
-#endif

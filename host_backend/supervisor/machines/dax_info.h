@@ -6,8 +6,7 @@
  * guest (ndctl create-namespace --mode=devdax); here the host does, before the guest starts.
  * Private to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_DAX_INFO_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_DAX_INFO_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@
  */
 void weir_dax_info_make(uint64_t nvdimm_bytes, uint64_t data_offset, const char *name,
                         uint8_t *ret_block);
-
-#endif

@@ -14,7 +14,6 @@
 #include "host_backend/supervisor/machines/ivshmem.h"
 
 #include "base/fd.h"
-#include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
@@ -390,9 +389,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     struct weir_sup_vm *slot = find_place(sup, tenant);
 
-    if (!slot) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slot, false);
     *slot = *vm;
     slot->id = ++sup->machines->next_vm;
     clear_epoch(slot);

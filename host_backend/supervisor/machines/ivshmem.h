@@ -5,8 +5,7 @@
  * The socket identifies the tenant: whoever may connect to it acts as the tenant, as with the
  * tenants' own sockets. Owner thread only. Private to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_IVSHMEM_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_IVSHMEM_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -76,5 +75,3 @@ void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
 void weir_sup_vms_finish(struct weir_supervisor *sup);
 /** A worker has died: mark that in the regions of its machines, so that guests see it. */
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker);
-
-#endif

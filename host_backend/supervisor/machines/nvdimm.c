@@ -117,9 +117,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
     n->bytes = sup->config.vm_region_bytes;
     unlink(part);
     n->fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (n->fd < 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(n->fd < 0, false);
     weir_sup_give_to_qemu(sup, tenant, part);
     /* Watch the file before it gets its name: from then on a machine may open it. */
     watch(sup, n, part);

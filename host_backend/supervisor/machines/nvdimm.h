@@ -4,8 +4,7 @@
  *
  * Owner thread only. Private to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_NVDIMM_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_NVDIMM_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 #include <stdbool.h>
@@ -34,5 +33,3 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
  * @return its number; 0: there is none
  */
 pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid_fd);
-
-#endif

@@ -1,6 +1,5 @@
 /* State of the files in machines/. Private to that folder and its tests. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
+#pragma once
 
 #include "host_backend/supervisor/machines/ivshmem.h"
 
@@ -10,5 +9,3 @@ struct weir_sup_machines {
     int nvdimm_watch_fd; /* inotify; -1: not open yet */
     int vsock_fd;        /* -1: no tenant has a CID */
 };
-
-#endif

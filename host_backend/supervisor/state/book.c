@@ -250,9 +250,7 @@ bool weir_book_open(struct weir_supervisor *sup)
     int tries = HELLO_WAIT_MS / RETRY_MS;
     bool good = false;
 
-    if (!book) {
-        return false;
-    }
+    WEIR_FAIL_IF(!book, false);
     book->fd = -1;
     book->last_event = &book->events;
     book->program_fd =

@@ -5,8 +5,7 @@
  * All functions: @thread main. Without a keeper (sup->book is NULL: unit tests) rows go nowhere,
  * and processes are this one's children.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_BOOK_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_BOOK_H
+#pragma once
 
 #include "base/fd_pass.h"
 #include "base/status.h"
@@ -119,5 +118,3 @@ void weir_book_watch(struct weir_supervisor *sup, struct weir_host_loop *loop,
                      weir_host_loop_fn handle);
 /** Read what the keeper has sent. @return false: the keeper has ended */
 bool weir_book_receive(struct weir_supervisor *sup);
-
-#endif

@@ -1,6 +1,5 @@
 /* Services of the host beside the GPU (extras.def). All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_EXTRAS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_EXTRAS_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -16,5 +15,3 @@ void weir_sup_extra_fails(struct weir_supervisor *sup, enum weir_extra extra, co
     WEIR_PRINTF(3, 4);
 /** Note that the configuration no longer asks for the extra. */
 void weir_sup_extra_unwanted(struct weir_supervisor *sup, enum weir_extra extra);
-
-#endif

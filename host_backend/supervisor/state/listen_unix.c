@@ -40,9 +40,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
                  WEIR_ERR_EXISTS);
     WEIR_FAIL_IF(unlink(path) != 0 && (errno == EACCES || errno == EPERM), WEIR_ERR_DENIED);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
-    }
+    WEIR_FAIL_IF(fd < 0, weir_status_of_errno(errno));
     mode_t mask = umask(0777 & ~mode);
     bool good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
     why = errno;

@@ -2,8 +2,7 @@
  * Messages to a process of the host that wait for room in its link. The supervisor never waits for
  * room: all tenants would wait with it.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_OUTBOX_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_OUTBOX_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include <stdbool.h>
@@ -46,5 +45,3 @@ uint64_t weir_outbox_due_ns(const struct weir_outbox *box);
 short weir_outbox_events(const struct weir_outbox *box);
 /** Drop the waiting messages, and close their descriptors. */
 void weir_outbox_clear(struct weir_outbox *box);
-
-#endif

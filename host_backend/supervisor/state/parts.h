@@ -2,8 +2,7 @@
  * Structs of the supervisor about programs, MPS domains, virtual machines and GPUs; the files of
  * these parts maintain them. Private to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_PARTS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_PARTS_H
+#pragma once
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
@@ -141,5 +140,3 @@ struct weir_sup_shortage {
     uint64_t spares_ns; /* start no spare worker before */
     int wait_status;    /* status of the worker that failed, as waitpid() gives it */
 };
-
-#endif

@@ -4,8 +4,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_PLACEMENT_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_PLACEMENT_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -33,5 +32,3 @@ const char *weir_sup_group_of(const struct weir_sup_tenant *tenant);
  */
 bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant,
                           struct weir_tenant_config *settings);
-
-#endif

@@ -1,6 +1,5 @@
 /* Connections and sockets of the supervisor. All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_SOCKETS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_SOCKETS_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -89,5 +88,3 @@ enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const
  */
 enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *path, mode_t mode,
                                       int *ret_fd) WEIR_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  * One thread, one poll() loop; nothing here blocks for long and nothing wakes without a reason.
  * Private to host_backend/supervisor.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_SUPERVISOR_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_SUPERVISOR_H
+#pragma once
 
 #include "base/account.h"
 #include "base/log_rate.h"
@@ -468,5 +467,3 @@ typedef bool (*weir_sup_request_fn)(struct weir_supervisor *sup, struct weir_adm
                  size_t n_words);
 #include "host_backend/config/requests.def"
 #undef WEIR_SUP_REQUEST
-
-#endif

@@ -4,7 +4,6 @@
 #include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-#include "base/clock.h"
 #include <assert.h>
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -56,9 +55,7 @@ static bool line_has(char *line, uint32_t uid, uint32_t *ret_owner)
          *count = strtok_r(NULL, ":\n", &rest);
     unsigned long long from, n;
 
-    if (!name || !first || !count) {
-        return false;
-    }
+    WEIR_FAIL_IF(!name || !first || !count, false);
     from = strtoull(first, NULL, 10);
     n = strtoull(count, NULL, 10);
     if (uid < from || uid - from >= n) {

@@ -5,8 +5,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_USERS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_USERS_H
+#pragma once
 
 #include "base/log_rate.h"
 #include "host_backend/config/config.h"
@@ -58,5 +57,3 @@ struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const 
 /** The uid of the user for whom such a tenant counts, also after its removal while workers have
  * something of it. -1: the tenant is not a user's. */
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
-
-#endif

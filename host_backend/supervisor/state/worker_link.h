@@ -1,6 +1,5 @@
 /* The supervisor's end of a worker's link: host_backend/supervisor/state/worker_link.c. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_WORKER_LINK_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_WORKER_LINK_H
+#pragma once
 
 #include "base/clock.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -22,5 +21,3 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 /** Send a message to one worker; a broken link is closed. @return true if it was sent or queued */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
-
-#endif

@@ -28,7 +28,6 @@
 
 #include "base/log.h"
 #include "container/cdi.h"
-#include "proto/wire/accept.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

@@ -463,9 +463,7 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
     int pid_fd;
 
     remove_ended(sup);
-    if (!read_wish(text, wish, diag) || !has_our_pids(wish, diag)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!read_wish(text, wish, diag) || !has_our_pids(wish, diag), NULL);
     if (!find_owner(sup, wish, diag) || !has_room(sup, wish->user_slot, diag) ||
         weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings,
                          weir_sup_device_bytes(sup, &sup->config.demand.usual), &config,

@@ -25,7 +25,6 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/workers/worker_for.h"
 
-#include "base/log.h"
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -296,9 +295,7 @@ static bool adopt(struct weir_supervisor *sup, struct weir_book_row *row, const 
     struct weir_sup_entry *e = calloc(1, sizeof *e);
     bool good = e != NULL;
 
-    if (!e) {
-        return false;
-    }
+    WEIR_FAIL_IF(!e, false);
     e->about = old->about;
     e->key = row->key;
     e->fd = weir_book_take_fd(row, 0);

@@ -45,9 +45,7 @@ static bool grant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
             *own = (*own == WEIR_SUPPLY_NOBODY ? 0 : *own) + t->granted[item];
         }
     }
-    if (!weir_supply_allows(&supply, weir_sup_holder(tenant), bytes)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_supply_allows(&supply, weir_sup_holder(tenant), bytes), false);
     tenant->granted[item] += bytes;
     atomic_store(&tenant->account->granted[item], tenant->granted[item]);
     return true;

@@ -366,9 +366,7 @@ static bool start(struct weir_supervisor *sup)
         weir_sup_extra_fails(sup, WEIR_EXTRA_LIBVIRT, WEIR_SUP_NO_LIBVIRT);
         return false;
     }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0, false);
     l->pid = fork();
     if (l->pid == 0) {
         become(sup->params.libvirt, sup->config.libvirt_uri, sup->config.log, pair[1]);

@@ -1,7 +1,6 @@
 /* Starts weir-libvirt, which follows libvirt's domains, and handles its messages (libvirt.c).
  * Private to the supervisor. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
+#pragma once
 
 #include "container/libvirt_message.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -23,5 +22,3 @@ void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Watch the link of weir-libvirt, and wake the loop when a restart is due. */
 void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_libvirt_close(struct weir_supervisor *sup);
-
-#endif

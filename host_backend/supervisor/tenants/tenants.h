@@ -1,6 +1,5 @@
 /* Tenants: sockets, shares on demand, faults, and what they share. All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_TENANTS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_TENANTS_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -210,5 +209,3 @@ uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
 void weir_sup_remark_memory(struct weir_supervisor *sup);
 /** Log the tenants that have a key although no worker listens for remote guests. */
 void weir_sup_remark_keys(const struct weir_supervisor *sup);
-
-#endif

@@ -1,6 +1,5 @@
 /* Arrays that grow by one element. Private to host_backend/supervisor. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_APPEND_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_APPEND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -16,5 +15,3 @@ static inline void weir_sup_append(void **array, size_t *n, const void *element,
         memcpy((char *)bigger + (*n)++ * size, element, size);
     }
 }
-
-#endif

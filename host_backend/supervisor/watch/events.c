@@ -16,7 +16,6 @@
 #include "host_backend/supervisor/watch/append.h"
 
 #include "base/clock.h"
-#include "base/text.h"
 #include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <poll.h>
@@ -126,9 +125,7 @@ static bool next_line(struct weir_sup_events *events, struct follower *f)
     const struct weir_status_event *event = first_from(events, f->next);
     FILE *out = event ? open_memstream(&f->line, &f->bytes) : NULL;
 
-    if (!out) {
-        return false;
-    }
+    WEIR_FAIL_IF(!out, false);
     weir_status_text_event(out, event);
     if (fclose(out) != 0) {
         free(f->line);

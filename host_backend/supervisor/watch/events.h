@@ -2,8 +2,7 @@
  * Events for `weir events`: a bounded ring, and a stream for followers. Private to
  * host_backend/supervisor, like supervisor.h.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_EVENTS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_EVENTS_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -35,5 +34,3 @@ void weir_sup_worker_event(struct weir_supervisor *sup, int worker, struct weir_
 
 /** Watch the connections of followers. */
 void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-
-#endif

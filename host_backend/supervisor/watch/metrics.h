@@ -3,8 +3,7 @@
  *
  * Pure functions: they format a report and check a request. metrics_http.c has the sockets.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_METRICS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_METRICS_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include <stdio.h>
@@ -36,5 +35,3 @@ int weir_http_judge(const char *head, size_t bytes, bool *ret_head);
 
 /** The text of a status: "404 Not Found" and so on. */
 const char *weir_http_reason(int status);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CLAIMS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CLAIMS_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -33,5 +32,3 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
 /** Take over the last supervisor's claims. */
 void weir_claims_adopt(struct weir_supervisor *sup);
 void weir_claims_release(struct weir_claims *claims);
-
-#endif

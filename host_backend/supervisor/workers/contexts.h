@@ -4,8 +4,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CONTEXTS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CONTEXTS_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/supervisor/state/users.h"
@@ -48,4 +47,3 @@ void weir_sup_contexts_take(const struct weir_supervisor *sup, struct weir_sup_c
 bool weir_sup_contexts_are_full(const struct weir_supervisor *sup, const char *devices);
 /** Are there as many programs' workers as allowed, including idle ones? */
 bool weir_sup_places_are_full(const struct weir_supervisor *sup);
-#endif

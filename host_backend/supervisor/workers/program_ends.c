@@ -6,7 +6,6 @@
 #include "host_backend/supervisor/workers/programs.h"
 #include "host_backend/supervisor/workers/workers.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include <string.h>
 #include <sys/wait.h>

@@ -3,8 +3,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAM_KINDS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAM_KINDS_H
+#pragma once
 
 #include "host_backend/config/config.h"
 #include "host_backend/supervisor/workers/programs.h"
@@ -47,5 +46,3 @@ struct weir_spare_kinds {
 };
 
 void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAMS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAMS_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -127,5 +126,3 @@ uint64_t weir_sup_shortage_next_ns(const struct weir_supervisor *sup, uint64_t n
  * @param under_mps  only workers under MPS count.
  */
 bool weir_sup_others_may_serve(const struct weir_supervisor *sup, int worker, bool under_mps);
-
-#endif

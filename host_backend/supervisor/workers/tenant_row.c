@@ -159,9 +159,7 @@ static bool read_settings(struct weir_sup_tenant *t, char *text)
     struct weir_diag diag = {0};
     bool good = true;
 
-    if (!changes) {
-        return false;
-    }
+    WEIR_FAIL_IF(!changes, false);
     *changes++ = 0;
     if (weir_sup_tenant_read(text, &t->base, &diag) != WEIR_OK) {
         weir_log_error("supervisor: a tenant's settings are not understood why=\"%s\"",

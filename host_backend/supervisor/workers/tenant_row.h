@@ -1,6 +1,5 @@
 /* A tenant as a row of the keeper's book (tenant_row.c). All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_TENANT_ROW_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_TENANT_ROW_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 #include <stdio.h>
@@ -17,5 +16,3 @@ void weir_sup_tenant_write(FILE *file, const struct weir_tenant_config *config);
 /** Read such a line, without its end. @param line  changed. @return WEIR_OK, WEIR_ERR_INVALID */
 enum weir_status weir_sup_tenant_read(char *line, struct weir_tenant_config *ret_config,
                                       struct weir_diag *diag) WEIR_MUST_CHECK;
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Source: docs/design/workers.md
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_FOR_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_FOR_H
+#pragma once
 
 #include "host_backend/supervisor/state/placement.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -33,5 +32,3 @@ bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
 int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Is the tenant's worker ready, and has it read all its messages? */
 bool weir_sup_takes_guests(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-
-#endif

@@ -40,8 +40,7 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd)
 
     WEIR_FAIL_IF(!log, WEIR_ERR_NO_MEMORY);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-        enum weir_status status =
-            errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
+        enum weir_status status = weir_status_of_errno(errno);
 
         free(log);
         return status;

@@ -8,8 +8,7 @@
  *
  * All functions: @thread main
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_LOG_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_LOG_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/loop/loop.h"
@@ -49,5 +48,3 @@ void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *wor
  */
 void weir_sup_log_watch(struct weir_supervisor *sup, struct weir_sup_worker *worker,
                         struct weir_host_loop *loop, weir_host_loop_fn handle, int index);
-
-#endif

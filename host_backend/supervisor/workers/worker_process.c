@@ -14,7 +14,6 @@
 #include "host_backend/supervisor/workers/worker_log.h"
 #include "host_backend/supervisor/workers/workers.h"
 
-#include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -95,29 +94,12 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_worker *w,
     return pid;
 }
 
-static enum weir_status status_of_errno(int error)
-{
-    switch (error) {
-    case EMFILE:
-    case ENFILE:
-        return WEIR_ERR_NO_DESCRIPTOR;
-    case ENOMEM:
-    case ENOBUFS:
-        return WEIR_ERR_NO_MEMORY;
-    case EAGAIN: /* fork() reached RLIMIT_NPROC, or the limit of a cgroup */
-        return WEIR_ERR_FULL;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
 static enum weir_status open_link(int ret_pair[2])
 {
     int to_us = TO_US_BYTES, to_it = TO_WORKER_BYTES;
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0) {
-        return status_of_errno(errno);
-    }
+    WEIR_FAIL_IF(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0,
+                 weir_status_of_errno(errno));
     (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* non-blocking for this end only */
     (void)setsockopt(ret_pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
     (void)setsockopt(ret_pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
@@ -137,7 +119,8 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
     if (status == WEIR_OK) {
         pid = start(sup, worker, listener, (int[]){pair[1], log_fd},
                     (int[]){pair[0], weir_sup_log_fd(log), page_fd});
-        status = pid < 0 ? status_of_errno(errno) : WEIR_OK;
+        /* EAGAIN: fork() reached RLIMIT_NPROC, or the limit of a cgroup */
+        status = pid >= 0 ? WEIR_OK : errno == EAGAIN ? WEIR_ERR_FULL : weir_status_of_errno(errno);
         close(log_fd);
     }
     close(pair[1]);

@@ -1,6 +1,5 @@
 /* How the keeper starts a worker, or the gate process: worker_process.c. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_PROCESS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKER_PROCESS_H
+#pragma once
 
 #include "base/status.h"
 #include <sys/types.h>
@@ -37,5 +36,3 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
 enum weir_status weir_sup_adopt(struct weir_book_row *row, struct weir_sup_worker *worker,
                                 int *ret_link, struct weir_sup_log **ret_log,
                                 int *ret_page_fd) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* Starts and watches workers and the gate process. All functions: @thread main */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
+#pragma once
 
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -199,5 +198,3 @@ void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 
 /** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
-
-#endif

@@ -19,9 +19,7 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
     }
     if (!f->elsewhere) {
         f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
-        if (!f->elsewhere) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!f->elsewhere, CUDA_ERROR_OUT_OF_MEMORY);
     }
     CUfunction *native = &f->elsewhere[s->device];
     if (!*native) { /* cuKernelGetFunction() loads the library into the context */

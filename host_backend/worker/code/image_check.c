@@ -132,9 +132,7 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
 {
     const uint8_t *e = payload + *at;
 
-    if (!inside(*at, ENTRY_HEADER, bytes)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!inside(*at, ENTRY_HEADER, bytes), false);
     uint64_t header = read_u32(e + 4);
     *ret = (struct entry){.start = e,
                           .kind = read_u16(e),
@@ -162,9 +160,7 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
     }
     *budget -= entry->unpacked;
     uint8_t *room = malloc(entry->unpacked);
-    if (!room) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!room, NULL);
     if (entry->flags & ENTRY_ZSTD) {
         size_t n = ZSTD_decompress(room, entry->unpacked, entry->data, entry->packed);
 
@@ -315,9 +311,7 @@ static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally 
         return false;
     }
     uint8_t *room = unpack(entry, budget, &n);
-    if (!room) {
-        return false;
-    }
+    WEIR_FAIL_IF(!room, false);
     bool good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
     if (good) {
         look_at(tally, entry, room, n);
@@ -374,9 +368,7 @@ static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum kee
     uint64_t at = 0;
 
     while (at < bytes) {
-        if (!next_entry(payload, bytes, &at, &entry)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!next_entry(payload, bytes, &at, &entry), false);
         code |= runs_as_it_is(&entry, sm);
         ptx |= entry.kind == KIND_PTX && entry.arch <= sm;
     }
@@ -403,9 +395,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         return WEIR_ERR_INVALID;
     }
     uint8_t *copy = calloc(1, FATBIN_HEADER + payload + WEIR_IMAGE_TAIL_BYTES);
-    if (!copy) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy, WEIR_ERR_NO_MEMORY);
     while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
         uint64_t length = (uint64_t)(entry.data - entry.start) + entry.stored;
 
@@ -444,9 +434,7 @@ static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint3
 
     *ret_arch = 0;
     while (at < bytes) {
-        if (!next_entry(payload, bytes, &at, &entry)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!next_entry(payload, bytes, &at, &entry), false);
         if (runs_as_it_is(&entry, sm) && entry.arch > *ret_arch) {
             *ret_arch = entry.arch;
         }
@@ -498,9 +486,7 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
         (want->code_runs && !code_arch(data + FATBIN_HEADER, payload, want->sm, &code))) {
         return WEIR_ERR_INVALID;
     }
-    if (want->no_code && code != 0) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(want->no_code && code != 0, WEIR_ERR_NOT_FOUND);
     while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
         if (entry.kind != KIND_PTX || entry.arch > want->sm ||
             (code != 0 && !want->any_arch && entry.arch != code)) {
@@ -513,9 +499,8 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
             n_best += entry.arch == best.arch;
         }
     }
-    if (n_best != 1) {
-        return WEIR_ERR_NOT_FOUND; /* several entries of one architecture belong together */
-    }
+    WEIR_FAIL_IF(n_best != 1,
+                 WEIR_ERR_NOT_FOUND); /* several entries of one architecture belong together */
     *ret_text = text_of(&best, want->max_bytes, ret_bytes);
     return *ret_text ? WEIR_OK : WEIR_ERR_TOO_BIG;
 }
@@ -529,13 +514,10 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
     if (weir_fatbin_begins(data, bytes)) {
         return fatbin_ptx(data, bytes, want, ret_text, ret_bytes);
     }
-    if (weir_image_check(data, bytes, &form) != WEIR_OK || form != WEIR_IMAGE_PTX) {
-        return WEIR_ERR_NOT_FOUND;
-    }
+    WEIR_FAIL_IF(weir_image_check(data, bytes, &form) != WEIR_OK || form != WEIR_IMAGE_PTX,
+                 WEIR_ERR_NOT_FOUND);
     size_t n = strnlen((const char *)data, bytes);
-    if (n > want->max_bytes) {
-        return WEIR_ERR_TOO_BIG;
-    }
+    WEIR_FAIL_IF(n > want->max_bytes, WEIR_ERR_TOO_BIG);
     *ret_text = strndup((const char *)data, n);
     *ret_bytes = n;
     return *ret_text ? WEIR_OK : WEIR_ERR_NO_MEMORY;
@@ -611,9 +593,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
     }
     /* The NUL bytes behind an image end its text. An earlier NUL would hide what follows. */
     size_t text = strnlen((const char *)data, bytes);
-    if (text == 0 || (text != bytes && text + 1 != bytes)) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(text == 0 || (text != bytes && text + 1 != bytes), WEIR_ERR_INVALID);
     for (size_t i = 0; i < text && i < 256; i++) {
         if (data[i] < 0x20 && data[i] != '\n' && data[i] != '\r' && data[i] != '\t' &&
             data[i] != '\f' && data[i] != '\v') {
@@ -629,9 +609,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 {
     struct weir_bundle_header header;
 
-    if (bytes < sizeof header) {
-        return WEIR_ERR_INVALID;
-    }
+    WEIR_FAIL_IF(bytes < sizeof header, WEIR_ERR_INVALID);
     memcpy(&header, data, sizeof header);
     if (header.magic != WEIR_BUNDLE_MAGIC || header.zero != 0 || header.n_parts == 0 ||
         header.n_parts > WEIR_BUNDLE_PARTS_MAX ||
@@ -639,9 +617,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
         return WEIR_ERR_INVALID;
     }
     struct weir_bundle_part *parts = malloc(header.n_parts * sizeof *parts);
-    if (!parts) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!parts, WEIR_ERR_NO_MEMORY);
     uint64_t at = weir_bundle_header_bytes(header.n_parts);
     for (uint32_t i = 0; i < header.n_parts; i++) {
         parts[i].offset = at;

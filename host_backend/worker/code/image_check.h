@@ -2,8 +2,7 @@
  * Checks what an image is, and whether its own lengths stay inside its bytes. The driver gets no
  * length, so this comes before it reads the image.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -121,5 +120,3 @@ uint64_t weir_fatbin_bytes(const uint8_t *data);
 /** Get the properties of an image that was checked and is no fatbin. The caller frees closed. */
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form);
-
-#endif

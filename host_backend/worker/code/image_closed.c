@@ -12,6 +12,7 @@
  * libraries. A file that looks different has no closed kernel.
  */
 #include "host_backend/worker/code/image_closed.h"
+#include "base/status.h"
 
 #include "base/cubin.h"
 #include "base/grow.h"
@@ -180,9 +181,7 @@ static void look_at_section(struct file *file, uint32_t i)
 static bool add_kernel(struct weir_closed_kernels *closed, const char *name, size_t bytes,
                        bool open)
 {
-    if (!WEIR_GROW(closed->kernels, closed->n, closed->room)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW(closed->kernels, closed->n, closed->room), false);
     closed->kernels[closed->n++] = (struct kernel){weir_hash64_of(name, bytes), open};
     return true;
 }
@@ -254,9 +253,7 @@ bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *
         return false;
     }
     file.sections = calloc(file.header.e_shnum, sizeof *file.sections);
-    if (!file.sections) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file.sections, false);
     for (uint32_t i = 0; i < file.header.e_shnum; i++) {
         look_at_section(&file, i);
     }

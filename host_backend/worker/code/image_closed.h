@@ -8,8 +8,7 @@
  * module's answer holds: a kernel that allocates, that calls a function of another section (nvcc
  * -rdc=true, -G) or through a pointer, that starts kernels, or that is not code yet (PTX).
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ void weir_closed_kernels_end(struct weir_closed_kernels *closed);
 bool weir_closed_kernels_has(const struct weir_closed_kernels *closed, const char *kernel);
 /** The memory that the list takes, without the object itself. Accepts NULL. @thread any */
 uint64_t weir_closed_kernels_bytes(const struct weir_closed_kernels *closed);
-
-#endif

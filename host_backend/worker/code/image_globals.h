@@ -1,6 +1,5 @@
 /* How much device memory the variables of an image take when it is loaded. */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ static inline uint64_t weir_globals_sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
-
-#endif

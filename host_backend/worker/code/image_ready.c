@@ -60,26 +60,21 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
                                     uint64_t bytes, const void **ret_given)
 {
     struct weir_image_facts facts;
-    enum weir_status status =
-        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &facts);
-
-    if (status == WEIR_OK) {
-        const uint8_t *copy = code->copies[i];
-
-        code->facts.uses_printf |= facts.uses_printf;
-        code->facts.may_assert |= facts.may_assert;
-        code->facts.leaves_addresses |= facts.leaves_addresses;
-        code->facts.has_unknown_globals |= facts.has_unknown_globals;
-        code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
-        code->bytes += copy ? weir_fatbin_bytes(copy) : 0;
-        if (code->is_bundle) {
-            weir_closed_kernels_destroy(facts.closed);
-        } else {
-            code->facts.closed = facts.closed;
-        }
-        *ret_given = copy ? copy : data;
+    WEIR_TRY(weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &facts));
+    const uint8_t *copy = code->copies[i];
+    code->facts.uses_printf |= facts.uses_printf;
+    code->facts.may_assert |= facts.may_assert;
+    code->facts.leaves_addresses |= facts.leaves_addresses;
+    code->facts.has_unknown_globals |= facts.has_unknown_globals;
+    code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
+    code->bytes += copy ? weir_fatbin_bytes(copy) : 0;
+    if (code->is_bundle) {
+        weir_closed_kernels_destroy(facts.closed);
+    } else {
+        code->facts.closed = facts.closed;
     }
-    return status;
+    *ret_given = copy ? copy : data;
+    return WEIR_OK;
 }
 
 /* Make a version-2 wrapper and its list for the parts of a bundle, in one block. */
@@ -120,9 +115,7 @@ static enum weir_status ready_plain(struct weir_image_code *code,
 
     if (weir_fatbin_begins(image->data, image->bytes)) {
         code->copies = calloc(1, sizeof *code->copies);
-        if (!code->copies) {
-            return WEIR_ERR_NO_MEMORY;
-        }
+        WEIR_FAIL_IF(!code->copies, WEIR_ERR_NO_MEMORY);
         code->n_copies = 1;
         return select_part(code, 0, image->data, image->bytes, &code->given);
     }
@@ -153,9 +146,7 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
 {
     struct weir_image_code *code = calloc(1, sizeof *code);
 
-    if (!code) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!code, WEIR_ERR_NO_MEMORY);
     code->sm = sm;
     code->budget = WEIR_UNPACK_MAX_BYTES;
     code->is_bundle = is_bundle;

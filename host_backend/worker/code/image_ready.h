@@ -7,8 +7,7 @@
  *
  * Source: docs/design/modules.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_READY_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_READY_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/worker/code/image_check.h"
@@ -35,5 +34,3 @@ enum weir_status weir_image_ready(struct weir_host_image_store *store,
 
 /** Free the prepared code of an image. Accepts NULL. */
 void weir_image_codes_destroy(struct weir_image_code *codes);
-
-#endif

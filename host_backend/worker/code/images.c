@@ -88,9 +88,7 @@ static bool drop_one_locked(struct weir_host_image_store *store)
     for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         last = (*at)->refs == 0 ? at : last;
     }
-    if (!last) {
-        return false;
-    }
+    WEIR_FAIL_IF(!last, false);
     victim = *last;
     *last = victim->next;
     uint64_t bytes = victim->bytes + victim->more_bytes;
@@ -104,9 +102,8 @@ enum weir_status weir_image_reserve(struct weir_host_image_store *store, uint64_
 {
     bool good;
 
-    if (bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY)) {
-        return WEIR_ERR_QUOTA;
-    }
+    WEIR_FAIL_IF(bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY),
+                 WEIR_ERR_QUOTA);
     WEIR_LOCKED(&store->lock);
     do {
         good = weir_account_charge(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);

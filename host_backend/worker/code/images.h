@@ -6,8 +6,7 @@
  * memory before it is allocated. If the tenant may have no more, images without references are
  * dropped, the least recently used first. Internally locked.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
+#pragma once
 
 #include "base/account.h"
 #include "base/hash.h"
@@ -90,5 +89,3 @@ struct weir_upload {
 
 /** Free a list of uploads, and give back their reservations. Accepts NULL. */
 void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first);
-
-#endif

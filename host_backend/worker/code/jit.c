@@ -45,21 +45,16 @@ static CUresult link_text(const struct weir_driver *d, CUlinkState state, const 
 {
     void *image;
     size_t bytes;
-
-    CUresult done = d->cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, (void *)(uintptr_t)text,
-                                        text_bytes + 1, "input", 0, NULL, NULL);
-    if (done == CUDA_SUCCESS) {
-        done = d->cuLinkComplete(state, &image, &bytes);
+    WEIR_TRY(d->cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, (void *)(uintptr_t)text, text_bytes + 1,
+                                 "input", 0, NULL, NULL));
+    WEIR_TRY(d->cuLinkComplete(state, &image, &bytes));
+    result->image = malloc(bytes + 1);
+    if (result->image) {
+        memcpy(result->image, image, bytes); /* the linker frees this memory with its state */
+        result->image[bytes] = 0;
+        result->bytes = bytes;
     }
-    if (done == CUDA_SUCCESS) {
-        result->image = malloc(bytes + 1);
-        if (result->image) {
-            memcpy(result->image, image, bytes); /* the linker frees this memory with its state */
-            result->image[bytes] = 0;
-            result->bytes = bytes;
-        }
-    }
-    return done;
+    return CUDA_SUCCESS;
 }
 
 enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char *text,
@@ -131,9 +126,7 @@ enum weir_status weir_jit(const struct weir_jit_params *params, uint8_t **ret_im
     struct weir_compile_result *result = malloc(sizeof *result);
 
     why[0] = 0;
-    if (!result) {
-        return WEIR_ERR_NO_MEMORY;
-    }
+    WEIR_FAIL_IF(!result, WEIR_ERR_NO_MEMORY);
     if (weir_jit_ptxas_options(&params->options, &job.options)) {
         status = by_ptxas(params, &job, result, why);
     }

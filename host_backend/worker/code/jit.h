@@ -2,8 +2,7 @@
  * Compiles PTX to a module that the driver loads: by ptxas in a process of its own (compiler/), or
  * by the driver's linker in this process.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_JIT_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_JIT_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/compiler/compiler.h"
@@ -58,5 +57,3 @@ struct weir_jit_params {
  */
 enum weir_status weir_jit(const struct weir_jit_params *params, uint8_t **ret_image,
                           size_t *ret_bytes, char *why) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* The types of a session's modules and functions. Only its own thread touches them. */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_MODULES_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_MODULES_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/state/object.h"
@@ -80,5 +79,3 @@ CUresult weir_function_here(struct weir_session *session, struct weir_host_funct
  */
 CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
                             CUfunction native);
-
-#endif

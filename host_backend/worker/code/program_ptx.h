@@ -2,8 +2,7 @@
  * Compiles PTX that a program loads or links before the driver sees it. This is for a worker of
  * several programs, where the driver would compile while all others wait (docs/design/modules.md).
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_PROGRAM_PTX_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_PROGRAM_PTX_H
+#pragma once
 
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/forms.h"
@@ -72,5 +71,3 @@ void weir_program_ptx_not_taken(struct weir_session *session, CUresult why);
 
 /** Free the compiled code of an image. Accepts NULL. */
 void weir_image_compiled_destroy(struct weir_image_compiled *compiled);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Session thread only.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_CODE_VARIABLES_H
-#define WEIR_HOST_BACKEND_WORKER_CODE_VARIABLES_H
+#pragma once
 
 #include "base/account.h"
 #include "base/status.h"
@@ -64,5 +63,3 @@ enum weir_status weir_variables_take_room(struct weir_variables *variables,
 
 /** Accepts NULL. */
 void weir_variables_destroy(struct weir_variables *variables);
-
-#endif

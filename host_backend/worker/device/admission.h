@@ -15,8 +15,7 @@
  *
  * Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_ADMISSION_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_ADMISSION_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/device/mark.h"
@@ -120,5 +119,3 @@ void weir_admission_stream_made(struct weir_host_stream *stream, int native);
 void weir_admission_session_ends(struct weir_session *session);
 /** Remove the session's queues. Its streams have ended their work and are destroyed. */
 void weir_admission_session_gone(struct weir_session *session);
-
-#endif

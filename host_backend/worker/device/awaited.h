@@ -2,8 +2,7 @@
  * Values that streams of a session wait for, and that only the guest would have written. So when a
  * session ends, the worker writes them itself, or the streams would wait for ever.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_AWAITED_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_AWAITED_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"
@@ -86,5 +85,3 @@ bool weir_awaited_settle(struct weir_session *session) WEIR_MUST_CHECK;
  * @thread session, in a handler
  */
 bool weir_awaited_settle_all(struct weir_session *session) WEIR_MUST_CHECK;
-
-#endif

@@ -2,8 +2,7 @@
  * The barrier of a worker around driver calls that wait for the device. Only device_idle.c uses
  * this file.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
+#pragma once
 
 #include "base/thread.h"
 #include "proto/cuda_abi.h"
@@ -23,5 +22,3 @@ struct weir_device_idle {
      * not made for that reason. */
     atomic_uint_fast64_t turns, late;
 };
-
-#endif

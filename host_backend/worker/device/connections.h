@@ -1,6 +1,5 @@
 /* How many connections to the GPU the worker's contexts have (CUDA_DEVICE_MAX_CONNECTIONS). */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_CONNECTIONS_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_CONNECTIONS_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -31,5 +30,3 @@ void weir_connections_destroy(struct weir_worker *worker);
 bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted);
 /** An admitted guest has gone. @thread any, the worker's lock held */
 void weir_connections_leave_locked(struct weir_worker *worker);
-
-#endif

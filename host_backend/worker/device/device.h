@@ -6,8 +6,7 @@
  *
  * Source: docs/design/devices.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_H
+#pragma once
 
 #include "host_backend/worker/state/platform.h"
 
@@ -82,5 +81,3 @@ CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, ui
 void weir_context_limits_join(struct weir_tenant *tenant);
 /** A session of the tenant has ended, and its memory is given back. @thread any */
 void weir_context_limits_leave(struct weir_tenant *tenant);
-
-#endif

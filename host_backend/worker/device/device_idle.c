@@ -42,9 +42,7 @@ struct weir_device_idle *weir_device_idle_create(void)
     struct weir_device_idle *d = calloc(1, sizeof *d);
     pthread_mutexattr_t attr;
 
-    if (!d) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!d, NULL);
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&d->lock, &attr);
@@ -309,9 +307,7 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
     struct weir_device_idle *d = w->device_idle;
 
     *t = (struct turn){.give_up = t->give_up};
-    if (!begin_runs(w, &t->idle)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!begin_runs(w, &t->idle), false);
     t->stayed = !close_barrier(w);
     if (t->stayed) {
         return false;

@@ -26,8 +26,7 @@
  *
  * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_IDLE_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_IDLE_H
+#pragma once
 
 #include "base/clock.h"
 #include "proto/cuda_abi.h"
@@ -122,5 +121,3 @@ void weir_session_device_idle(struct weir_session *session);
 
 /** Let the device work again, if it was kept idle. @thread session */
 void weir_session_device_idle_end(struct weir_session *session);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reports the state of a worker's device to operators. Private to host_backend/worker. */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_STATUS_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_STATUS_H
+#pragma once
 
 #include "host_backend/config/control.h"
 
@@ -12,5 +11,3 @@ struct weir_worker;
  */
 void weir_device_status(const struct weir_worker *worker, uint32_t device, bool looks,
                         struct weir_status_device *row);
-
-#endif

@@ -19,8 +19,7 @@
  *
  * Source: docs/design/host.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_FAULT_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_FAULT_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdatomic.h>
@@ -117,5 +116,3 @@ void weir_worker_fault_elsewhere(struct weir_worker *worker);
 /** Ask the driver whether the contexts live; if one is dead, the worker ends
  * (weir_session_fault()). */
 void weir_session_look_at_contexts(struct weir_session *session);
-
-#endif

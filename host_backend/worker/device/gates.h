@@ -4,8 +4,7 @@
  *
  * Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_GATES_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_GATES_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
@@ -99,5 +98,3 @@ bool weir_device_gate_has_levels(const struct weir_device_gate *gate);
 void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd);
 /** The gate process is lost. @thread main, with the first device's context */
 void weir_gates_detach(struct weir_worker *worker);
-
-#endif

@@ -70,9 +70,7 @@ static struct page *add_page_locked(struct weir_marks *marks)
     unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     struct page *page = calloc(1, sizeof *page);
 
-    if (!page) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!page, NULL);
     if (marks->driver->cuMemHostAlloc((void **)&page->host, PAGE_BYTES, flags) != CUDA_SUCCESS) {
         free(page);
         return NULL;

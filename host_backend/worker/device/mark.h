@@ -10,8 +10,7 @@
  *
  * Source: docs/design/scheduling.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_MARK_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_MARK_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/gate/gate.h"
@@ -93,5 +92,3 @@ bool weir_mark_kernels_pending(const struct weir_mark_word *word);
 
 /** The stream is destroyed; its work may still run. Accepts a zeroed word. @thread the stream's */
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);
-
-#endif

@@ -3,8 +3,7 @@
  * driver's values from the start of the worker do. Private to host_backend. Source:
  * docs/design/nvml.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_NVML_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_NVML_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/nvml/shapes.h"
@@ -83,5 +82,3 @@ static inline bool weir_nvml_may_ask(enum weir_op op)
  */
 nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir_nvml_row *row,
                              const uint32_t *arguments, struct weir_nvml_answer *answer);
-
-#endif

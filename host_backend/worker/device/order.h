@@ -6,8 +6,7 @@
  * stream: legacy work waits for the new work of every blocking stream, and blocking work waits for
  * the legacy stream's latest work. If only one of the two is used, no event is inserted.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_ORDER_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_ORDER_H
+#pragma once
 
 #include "host_backend/worker/device/streams.h"
 
@@ -80,5 +79,3 @@ bool weir_host_stream_capturing(struct weir_session *session,
  */
 CUresult weir_host_stream_wait(const struct weir_driver *driver, CUstream stream,
                                uint64_t timeout_ns);
-
-#endif

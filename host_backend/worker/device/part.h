@@ -17,8 +17,7 @@
  *
  * Source: docs/design/scheduling.md, "Stream priorities and parts of the device"
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PART_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_PART_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"
@@ -115,5 +114,3 @@ void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeI
 /** A stream is destroyed, or will move to another part: destroy its second stream. If it is in the
  * part, no work may follow. @thread session */
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream);
-
-#endif

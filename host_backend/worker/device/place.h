@@ -15,8 +15,7 @@
  *
  * Source: docs/design/scheduling.md, "Stream priorities and parts of the device"
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PLACE_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_PLACE_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/device/part.h"
@@ -67,5 +66,3 @@ void weir_placed_graph_keep(struct weir_session *session, struct weir_placed_gra
                             struct weir_part *part, CUgraphExec native);
 /** Destroy the graph; its running launches continue. Zeroes it; accepts a zeroed one. */
 void weir_placed_graph_drop(const struct weir_driver *driver, struct weir_placed_graph *graph);
-
-#endif

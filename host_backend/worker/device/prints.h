@@ -7,8 +7,7 @@
  * another session that may print is launched, that session waits for the owner's printing kernels
  * and collects their text. Sessions that never print, and captured work, do not use this.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -74,5 +73,3 @@ void weir_prints_take(struct weir_session *session, void *to, size_t n);
 void weir_prints_forget(struct weir_session *session, CUstream stream);
 /** After weir_prints_forget(session, NULL). Accepts NULL. */
 void weir_session_prints_destroy(struct weir_session_prints *prints);
-
-#endif

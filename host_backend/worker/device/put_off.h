@@ -10,8 +10,7 @@
  *
  * Owner thread only. Source: docs/design/preemption.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PUT_OFF_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_PUT_OFF_H
+#pragma once
 
 #include "base/clock.h"
 #include "proto/cuda_abi.h"
@@ -58,5 +57,3 @@ void weir_put_off_try(struct weir_session *session);
 CUresult weir_put_off_settle(struct weir_session *session);
 /** The session ends: wait without limit, and make the deferred calls. */
 void weir_put_off_finish(struct weir_session *session);
-
-#endif

@@ -2,8 +2,7 @@
  * A session's contexts, streams and events, the context that is current in its thread, and its own
  * streams. Only that thread uses them.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
-#define WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
+#pragma once
 
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/awaited.h"
@@ -95,5 +94,3 @@ static inline CUresult weir_event_elapsed(const struct weir_driver *driver, floa
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /** Destroy these streams of all devices. */
 void weir_session_work_streams_end(struct weir_session *session);
-
-#endif

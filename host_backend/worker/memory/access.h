@@ -1,8 +1,7 @@
 /* Device memory of a worker, whosever it is: what it is charged as, who reaches it
  * (memory/access.c).
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_ACCESS_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_ACCESS_H
+#pragma once
 
 #include "base/account.h"
 #include "proto/cuda_abi.h"
@@ -29,5 +28,3 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_
  * reach it are ignored. */
 void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
                        uint64_t bytes, CUmemAccess_flags flags);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * For the session's thread.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_AWAY_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_AWAY_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 #include <stdint.h>
@@ -34,5 +33,3 @@ void weir_away_forget(struct weir_session *session);
 
 /** How much of the session's device memory weir_away_begin() would move. */
 uint64_t weir_away_movable(const struct weir_session *session);
-
-#endif

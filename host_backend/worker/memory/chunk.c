@@ -25,7 +25,6 @@
 #include "host_backend/worker/state/worker.h"
 
 #include "base/addresses.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/device/device_idle.h"
@@ -463,9 +462,7 @@ static bool use_spare(struct weir_session *session, uint32_t device, uint64_t by
 {
     struct weir_host_chunk *chunk = weir_spare_take(session, device, bytes);
 
-    if (!chunk) {
-        return false;
-    }
+    WEIR_FAIL_IF(!chunk, false);
     *ret_result = charge(session, chunk);
     if (*ret_result != CUDA_SUCCESS) {
         chunk->charged = (struct weir_amounts){{0}};

@@ -1,6 +1,5 @@
 /* Memory that guests are granted, and device memory without an address (memory/chunk.c). */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/config/link.h"
@@ -131,5 +130,3 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
                       uint64_t base, uint64_t bytes, int *fd);
 /** Let the supervisor close the descriptor. */
 void weir_memory_drop(struct weir_worker *worker, uint64_t id);
-
-#endif

@@ -41,9 +41,7 @@ struct weir_directory *weir_directory_create(int link)
 {
     struct weir_directory *directory = calloc(1, sizeof *directory);
 
-    if (!directory) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!directory, NULL);
     directory->link = link;
     directory->watch_fd = epoll_create1(EPOLL_CLOEXEC);
     if (directory->watch_fd < 0) {

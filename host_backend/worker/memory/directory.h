@@ -6,8 +6,7 @@
  *
  * Source: docs/design/ipc.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_DIRECTORY_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_DIRECTORY_H
+#pragma once
 
 #include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
@@ -77,5 +76,3 @@ void weir_directory_answered(struct weir_worker *worker, const struct weir_link_
                              int fd);
 /** No answer is read any more: a thread that waits or asks gets an error. @thread main */
 void weir_directory_close(struct weir_worker *worker);
-
-#endif

@@ -2,8 +2,7 @@
  * The inside of a session: the memory that it may name, and why. Only the files of memory/memory.h
  * and memory/vmm.h use it.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_HOLDINGS_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_HOLDINGS_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/worker/memory/ranges.h"
@@ -51,5 +50,3 @@ struct weir_holdings {
 /** Drop a grant or a registration, at the guest's request or the session's end. @thread owner */
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
 void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Source: docs/design/ipc.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_IPC_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_IPC_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/worker/memory/directory.h"
@@ -80,5 +79,3 @@ CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEI
 /** Drop a reference; the last destroys the event. @return an error of the driver @thread a
  * session's */
 CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event *event);
-
-#endif

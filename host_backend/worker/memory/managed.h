@@ -7,8 +7,7 @@
  *
  * For the session's thread, unless a function says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 #include "proto/wire/op_kinds.h"
@@ -151,5 +150,3 @@ void weir_managed_resume(struct weir_session *session);
 /** A function of the guest has run in a stream: on return the work behind it sees what it wrote.
  * @thread any */
 void weir_managed_function_ran(struct weir_session *session);
-
-#endif

@@ -11,8 +11,7 @@
  * faults wait. It is MERGED while the program has it and kernels may have it too: both copies may
  * change, and each word that one side has changed is carried to the other.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_BLOCKS_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_BLOCKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,5 +88,3 @@ bool weir_blocks_moving(const struct weir_blocks *blocks, uint32_t *at, uint32_t
                         uint32_t *ret_n, uint8_t *ret_state);
 /** These blocks are on the device alone now. */
 void weir_blocks_moved(struct weir_blocks *blocks, uint32_t first, uint32_t n);
-
-#endif

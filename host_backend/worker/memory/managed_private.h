@@ -1,6 +1,5 @@
 /* The inside of managed memory: managed.c, managed_faults.c and managed_paging.c. */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
+#pragma once
 
 #include "base/account.h"
 #include "base/thread.h"
@@ -130,5 +129,3 @@ void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
 void weir_managed_paging_end(struct weir_managed *m);
 /** The function of the thread that serves faults. */
 void *weir_managed_serve(void *managed);
-
-#endif

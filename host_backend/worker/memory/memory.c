@@ -5,7 +5,6 @@
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/state/hooks.h"
-#include "host_backend/worker/state/platform.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +58,7 @@ static CUresult note_range(struct weir_session *session, uint64_t address, uint6
         struct weir_named_range *more =
             weir_session_alloc(session, (2 * op->n_ranges + 1u) * sizeof *more);
 
-        if (!more) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!more, CUDA_ERROR_OUT_OF_MEMORY);
         if (op->n_ranges != 0) {
             memcpy(more, op->ranges, op->n_ranges * sizeof *more);
         }
@@ -98,9 +95,7 @@ CUresult weir_session_check_write(struct weir_session *session, uint64_t address
     if (__builtin_expect(session->exposures != NULL, 0)) {
         weir_worker_hooks(session->worker)->will_write(session, address, bytes);
     }
-    if (touches_read_only(session, address, bytes)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(touches_read_only(session, address, bytes), CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(check_named(session, address, bytes));
     return session->op.notes_ranges ? note_range(session, address, bytes, true) : CUDA_SUCCESS;
 }

@@ -3,8 +3,7 @@
  *
  * Owner thread only, unless a function says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MEMORY_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_MEMORY_H
+#pragma once
 
 #include "base/status.h"
 #include "host_backend/worker/state/limits.h"
@@ -45,5 +44,3 @@ bool weir_session_awaited_place(struct weir_session *session, uint64_t address, 
 
 /** Let a newly used device of the session access all device memory that the session may name. */
 void weir_session_memory_reach(struct weir_session *session, uint32_t device);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * For the session's thread.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_PIECES_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_PIECES_H
+#pragma once
 
 #include "host_backend/worker/memory/chunk.h"
 #include <stdbool.h>
@@ -70,5 +69,3 @@ CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *
                           CUstream stream);
 /** Unmap and free a chunk's pieces, if it has any. The device has no work with them. */
 void weir_pieces_drop(struct weir_session *session, struct weir_host_chunk *chunk);
-
-#endif

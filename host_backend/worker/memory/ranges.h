@@ -1,6 +1,5 @@
 /* The address ranges that a session may name. Owner thread only. */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_RANGES_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_RANGES_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -35,5 +34,3 @@ bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uin
 
 /** Free the memory; the set is empty afterwards. */
 void weir_host_range_finish(struct weir_range_set *set);
-
-#endif

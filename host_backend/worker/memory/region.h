@@ -2,8 +2,7 @@
  * A session's part of its virtual machine's region: units that it takes and gives back
  * (docs/design/kvm.md). Only the worker allots them. Internally locked.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -40,5 +39,3 @@ void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t byt
  * @thread the session's
  */
 void weir_region_end_closing(struct weir_region_end *end);
-
-#endif

@@ -1,6 +1,5 @@
 /* The inside of a region. Only region_units.c, regions.c and region_mail.c use it. */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
+#pragma once
 
 #include "base/thread.h"
 #include "host_backend/config/link.h"
@@ -101,5 +100,3 @@ static inline uint32_t weir_region_units(uint64_t bytes)
 {
     return (uint32_t)((bytes + WEIR_REGION_UNIT_BYTES - 1) / WEIR_REGION_UNIT_BYTES);
 }
-
-#endif

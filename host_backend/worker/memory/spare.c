@@ -158,9 +158,7 @@ static bool release(struct weir_worker *worker, const struct weir_session *sessi
     struct weir_spares *spares = spares_of(worker);
     bool any = false;
 
-    if (!spares) {
-        return false;
-    }
+    WEIR_FAIL_IF(!spares, false);
     WEIR_LOCKED(&spares->lock);
     for (struct weir_host_chunk **at = &spares->first; *at;) {
         if ((!session || (*at)->spare.session == session) && (*at)->spare.since_ns <= before_ns) {
@@ -190,9 +188,7 @@ bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns)
 {
     struct weir_spares *spares = spares_of(worker);
 
-    if (!spares) {
-        return false;
-    }
+    WEIR_FAIL_IF(!spares, false);
     (void)release(worker, NULL, now_ns - AGE_NS);
     WEIR_LOCKED(&spares->lock);
     return spares->first != NULL;

@@ -9,8 +9,7 @@
  *
  * Internally locked. Source: docs/design/memory.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_SPARE_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_SPARE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ bool weir_spares_release(struct weir_worker *worker);
 /** Release the spares that are older than a second. @return whether some are left. @thread main,
  * with a context current */
 bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns);
-
-#endif

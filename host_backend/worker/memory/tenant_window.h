@@ -1,6 +1,5 @@
 /* The windows of a worker's tenants: which are taken, and what is prepared in them. */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_TENANT_WINDOW_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_TENANT_WINDOW_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -31,5 +30,3 @@ uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
  * @thread any, without the worker's lock
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes);
-
-#endif

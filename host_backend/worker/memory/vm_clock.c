@@ -1,4 +1,5 @@
 #include "host_backend/worker/memory/vm_clock.h"
+#include "base/status.h"
 
 #include "base/clock.h"
 #include "base/file_text.h"
@@ -49,9 +50,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
         return false;
     }
     snprintf(path, sizeof path, "%s/%.20s/status", folder, thread);
-    if (!weir_file_text(path, text, sizeof text)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_file_text(path, text, sizeof text), false);
     *ret_signs = user + system + number_of(text, "\nvoluntary_ctxt_switches:") +
                  number_of(text, "\nnonvoluntary_ctxt_switches:");
     return true;

@@ -7,8 +7,7 @@
  *
  * The owner of a clock locks it.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VM_CLOCK_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_VM_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -42,5 +41,3 @@ void weir_vm_clock_step(struct weir_vm_clock *clock, uint64_t now_ns, uint64_t s
  * @thread any
  */
 uint64_t weir_vm_signs(int64_t pid);
-
-#endif

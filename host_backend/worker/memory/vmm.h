@@ -8,8 +8,7 @@
  *
  * Source: docs/design/vmm.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/config/link.h"
@@ -184,5 +183,3 @@ CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[1
 void weir_exports_look(struct weir_worker *worker);
 /** Drop all exports of a tenant that is being destroyed. */
 void weir_exports_drop_all(struct weir_tenant *tenant);
-
-#endif

@@ -2,8 +2,7 @@
  * The addresses of a worker that its tenants may reserve with cuMemAddressReserve. Only vmm.c and
  * vmm_host.c use this.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
+#pragma once
 
 #include "base/thread.h"
 #include "host_backend/worker/state/window.h"
@@ -14,5 +13,3 @@ struct weir_vmm_area {
     struct weir_window window;    /* set up at the first reservation */
     atomic_bool maps_host_memory; /* the driver has reached memory of the host there */
 };
-
-#endif

@@ -54,9 +54,7 @@ static void *insert(void *array, size_t stride, size_t *n, size_t *room, const v
     if (*n == *room) {
         void *bigger = realloc(array, more * stride);
 
-        if (!bigger) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!bigger, NULL);
         array = bigger;
         *room = more;
     }

@@ -2,8 +2,7 @@
  * A session's reservations and mappings as plain numbers, without CUDA. The checks of cuMemMap,
  * cuMemUnmap and cuMemSetAccess are here. Owner thread only.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_BOOK_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_BOOK_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -77,5 +76,3 @@ bool weir_vmm_touches_read_only(const struct weir_vmm_book *book, uint64_t base,
 
 /** Free the arrays. */
 void weir_vmm_book_finish(struct weir_vmm_book *book);
-
-#endif

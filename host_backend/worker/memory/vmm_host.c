@@ -11,7 +11,6 @@
 #include "base/memfd.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/put_off.h"
-#include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/tenant.h"
 #include <fcntl.h>

@@ -5,8 +5,7 @@
  *
  * Private to host_backend/worker. Source: docs/design/workers.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_WARM_H
-#define WEIR_HOST_BACKEND_WORKER_MEMORY_WARM_H
+#pragma once
 
 struct weir_worker;
 
@@ -20,5 +19,3 @@ struct weir_worker;
  * @thread main, before there are sessions. The first device's context is current.
  */
 void weir_worker_warm_up(struct weir_worker *worker);
-
-#endif

@@ -90,9 +90,7 @@ static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
     uint64_t sum = 0, bytes;
 
     for (uint32_t i = 0; i == 0 || i < n_levels; i++) { /* the driver takes 0 levels as 1 */
-        if (!array_bytes(&d, &bytes) || __builtin_add_overflow(sum, bytes, &sum)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!array_bytes(&d, &bytes) || __builtin_add_overflow(sum, bytes, &sum), false);
         if (d.Width <= 1 && d.Height <= 1 && (layered || d.Depth <= 1)) {
             break;
         }

@@ -3,7 +3,6 @@
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/state/platform.h"
-#include "host_backend/worker/state/tenant.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>

@@ -21,9 +21,7 @@ static CUresult nodes_of(struct weir_session *s, const uint64_t *handles, uint32
 {
     CUgraphNode *nodes = weir_session_alloc(s, (n + 1) * sizeof *nodes);
 
-    if (!nodes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!nodes, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, handles[i], (void **)&nodes[i]));
     }
@@ -48,26 +46,16 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     CUgraphNode *nodes;
     CUresult result;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (stream->legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (in->mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (stream->capturing) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    WEIR_FAIL_IF(in->mode > CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
+    WEIR_FAIL_IF(stream->capturing, CUDA_ERROR_ILLEGAL_STATE);
     weir_admission_stream_captures(s, stream);
     /* The guest library applies the mode to the guest's threads. In the worker it would apply to
      * other sessions' calls. */
     if (in->g != 0) {
         graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
-        if (!graph) {
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
+        WEIR_FAIL_IF(!graph, CUDA_ERROR_INVALID_HANDLE);
         WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
         WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
         result = s->driver->cuStreamBeginCaptureToGraph(
@@ -170,9 +158,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUgraph none = NULL;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     if (!stream->capturing) {
         return weir_host_stream_capturing(s, stream)
                    ? s->driver->cuStreamEndCapture(stream->o.native, &none)
@@ -208,9 +194,7 @@ static CUresult name_capture(struct weir_session *s, CUgraph graph, const CUgrap
         name_of_its_own(s, ctx, graph, out->graph);
     }
     uint64_t *names = weir_session_alloc(s, (n + 1) * sizeof *names);
-    if (!names || n > 4096) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!names || n > 4096, CUDA_ERROR_OUT_OF_MEMORY);
     s->op.first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_name(s, WEIR_KIND_NODE, nodes[i], &names[i]));
@@ -226,9 +210,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_capture c;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_order_refuse(s, stream, false));
     WEIR_TRY(weir_capture_read(s, stream, &c));
     out->status = (uint32_t)c.status;
@@ -239,9 +221,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
     if (c.edges && c.n <= 4096) {
         CUgraphEdgeData *kept = weir_session_alloc(s, (c.n + 1) * sizeof *kept);
 
-        if (!kept) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!kept, CUDA_ERROR_OUT_OF_MEMORY);
         memcpy(kept, c.edges, c.n * sizeof *kept); /* the driver reuses its array */
         out->edges = kept;
         out->n_edges = (uint32_t)c.n;
@@ -256,9 +236,7 @@ CUresult weir_host_capture_update(struct weir_session *s,
     const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
 
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!stream, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
     WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
     return weir_driver_has(s->driver, cuStreamUpdateCaptureDependencies_v2)
@@ -283,12 +261,9 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     CUgraphExec native = NULL;
     size_t nodes = 0;
 
-    if (!graph) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if ((in->flags & ~known) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* a device launch would bypass the session */
-    }
+    WEIR_FAIL_IF(!graph, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF((in->flags & ~known) != 0,
+                 CUDA_ERROR_NOT_SUPPORTED); /* a device launch would bypass the session */
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_EXEC, in->x));
     memset(&params, 0, sizeof params);
     params.flags = weir_graph_priority_flags(s, graph->native, in->flags, &priority);
@@ -321,9 +296,7 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
     const struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     cuuint64_t flags = 0;
 
-    if (!exec) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!exec, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
     /* NVIDIA's driver does not report this flag. */
     out->flags = flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -346,9 +319,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphExecUpdateResultInfo info;
 
-    if (!exec || !graph) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!exec || !graph, CUDA_ERROR_INVALID_HANDLE);
     weir_exec_changes(s->driver, (struct weir_exec *)exec);
     memset(&info, 0, sizeof info);
     CUresult result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
@@ -397,9 +368,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .call = call_graph,
         .user = &launch};
 
-    if (!exec || !stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!exec || !stream, CUDA_ERROR_INVALID_HANDLE);
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
     what.work.flags = weir_graph_priority_work_flags(exec);
     if (weir_host_stream_capturing(s, stream)) {

@@ -13,9 +13,7 @@ CUresult weir_host_graph_condition(struct weir_session *s,
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphConditionalHandle handle;
 
-    if (!graph) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!graph, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(weir_condition_create(s, graph, weir_ops_context(s), in->default_value, in->flags,
                                    &handle));
     out->handle = handle;
@@ -31,15 +29,12 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
     struct weir_ops_place p;
     CUgraphNode node;
 
-    if (in->size == 0 || in->size > BODIES_MAX || !weir_condition_good(s, in->handle)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(in->size == 0 || in->size > BODIES_MAX || !weir_condition_good(s, in->handle),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(weir_graph_nest_body_check(weir_host_object_get(s, WEIR_KIND_GRAPH, in->g)));
     uint64_t *bodies = weir_session_alloc(s, BODIES_MAX * sizeof *bodies);
-    if (!bodies) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!bodies, CUDA_ERROR_OUT_OF_MEMORY);
     memset(&params, 0, sizeof params);
     params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
     params.conditional.handle = in->handle;

@@ -105,9 +105,7 @@ static CUresult clone_part(const struct workshop *w, const struct part *part, st
     const struct weir_driver *d = w->session->driver;
 
     ret->nodes = calloc(w->inside->n_nodes, sizeof(CUgraphNode));
-    if (!ret->nodes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ret->nodes, CUDA_ERROR_OUT_OF_MEMORY);
     ret->first = part->first;
     ret->behind = part->behind;
     WEIR_TRY(d->cuGraphClone(&ret->graph, part->graph));

@@ -3,8 +3,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_CUT_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_CUT_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -26,5 +25,3 @@ CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, ui
 /** Improve the nodes' weights for the next cut: the pieces were measured, and each piece's time is
  * divided among its nodes by their old weights. @thread session */
 void weir_graph_weigh_again(struct weir_exec *exec);
-
-#endif

@@ -76,9 +76,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
     }
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
     void *larger = realloc(*array, wanted * element_bytes);
-    if (!larger) {
-        return false;
-    }
+    WEIR_FAIL_IF(!larger, false);
     *array = larger;
     *room = (uint32_t)wanted;
     return true;
@@ -109,9 +107,7 @@ static CUresult name_blocks(struct weir_session *s,
 {
     p->n_blocks = in->n_places;
     p->blocks = calloc(in->n_places + 1u, sizeof *p->blocks);
-    if (!p->blocks) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!p->blocks, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < in->n_places; i++) {
         CUdeviceptr address = in->places[i];
 
@@ -181,13 +177,11 @@ static CUresult add_edges(struct plan *p, const struct weir_graph_level *level, 
         uint32_t from = weir_graph_level_find(level, level->from[i]);
         uint32_t to = weir_graph_level_find(level, level->to[i]);
 
-        if (from == WEIR_GRAPH_NO_NODE || to == WEIR_GRAPH_NO_NODE) {
-            return CUDA_ERROR_UNKNOWN; /* an edge names a node that the driver did not list */
-        }
+        WEIR_FAIL_IF(from == WEIR_GRAPH_NO_NODE || to == WEIR_GRAPH_NO_NODE,
+                     CUDA_ERROR_UNKNOWN); /* an edge names a node that the driver did not list */
         assert(p->items);
-        if (!add_link(p, p->items[first + from].end, first + to)) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(!add_link(p, p->items[first + from].end, first + to),
+                     CUDA_ERROR_NOT_SUPPORTED);
     }
     return CUDA_SUCCESS;
 }
@@ -209,9 +203,7 @@ static CUresult add_child(struct plan *p, CUgraphNode node, uint32_t begin, unsi
     }
     p->items[p->n_items++] = (struct item){.block = NONE, .end = end};
     for (uint32_t i = first; i < end; i++) {
-        if (!add_link(p, begin, i) || !add_link(p, i, end)) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(!add_link(p, begin, i) || !add_link(p, i, end), CUDA_ERROR_NOT_SUPPORTED);
     }
     p->items[begin].end = end;
     return CUDA_SUCCESS;
@@ -261,9 +253,7 @@ static CUresult list_neighbours(const struct plan *p, bool back, struct neighbou
     uint32_t *items = calloc(p->n_links + 1u, sizeof *items);
 
     *ret = (struct neighbours){first, items};
-    if (!first || !items) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!first || !items, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < p->n_links; i++) {
         first[(back ? p->links[i].to : p->links[i].from) + 2]++;
     }
@@ -297,9 +287,7 @@ static CUresult search(struct plan *p, const struct weir_op_graph_function_order
         for (uint32_t i = near->first[p->queue[at]]; i < near->first[p->queue[at] + 1]; i++) {
             struct item *item = &p->items[near->items[i]];
 
-            if (++p->n_steps > STEPS_MAX) {
-                return CUDA_ERROR_NOT_SUPPORTED;
-            }
+            WEIR_FAIL_IF(++p->n_steps > STEPS_MAX, CUDA_ERROR_NOT_SUPPORTED);
             if (item->search == number || item->function) {
                 continue;
             }
@@ -308,9 +296,8 @@ static CUresult search(struct plan *p, const struct weir_op_graph_function_order
             if (!is_wanted(in, item, back)) {
                 continue;
             }
-            if (p->n_pairs == WEIR_OP_graph_function_order_out_tokens_max) {
-                return CUDA_ERROR_NOT_SUPPORTED;
-            }
+            WEIR_FAIL_IF(p->n_pairs == WEIR_OP_graph_function_order_out_tokens_max,
+                         CUDA_ERROR_NOT_SUPPORTED);
             p->tokens[p->n_pairs] = p->items[start].token;
             p->found[p->n_pairs++] = item->block;
         }
@@ -344,9 +331,7 @@ static CUresult find_pairs(struct weir_session *s, const struct weir_op_graph_fu
     p->queue = calloc(p->n_items + 1u, sizeof *p->queue);
     p->tokens = weir_session_alloc(s, most * sizeof *p->tokens);
     p->found = weir_session_alloc(s, most * sizeof *p->found);
-    if (!p->queue || !p->tokens || !p->found) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!p->queue || !p->tokens || !p->found, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(search_all(p, in, true));
     return search_all(p, in, false);
 }
@@ -358,12 +343,9 @@ CUresult weir_host_graph_function_order(struct weir_session *s,
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     struct plan plan = {.driver = s->driver};
 
-    if (!graph) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (in->n_in_arena != in->n_places || in->n_to_gpu != in->n_places) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!graph, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(in->n_in_arena != in->n_places || in->n_to_gpu != in->n_places,
+                 CUDA_ERROR_INVALID_VALUE);
     CUresult result = find_pairs(s, in, graph->native, &plan);
     out->tokens = plan.tokens;
     out->n_tokens = plan.n_pairs;

@@ -8,9 +8,8 @@ static CUresult note_wait(struct weir_session *s, const CUstreamBatchMemOpParams
 {
     uint64_t value = wide ? op->waitValue.value64 : op->waitValue.value;
 
-    if (!weir_awaited_can_come(value, op->waitValue.flags, wide)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_FAIL_IF(!weir_awaited_can_come(value, op->waitValue.flags, wide),
+                 CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_session_check_dptr(s, op->waitValue.address, wide ? 8 : 4));
     return weir_awaited_note(s, NULL, op->waitValue.address, value, wide);
 }
@@ -21,23 +20,18 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
 {
     CUstreamBatchMemOpParams *copy = weir_session_alloc(s, (n + 1) * sizeof *copy);
 
-    if (!copy) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!copy, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         bool wide = ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
                     ops[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
         bool wait = ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
                     ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
 
-        if (!wide && !wait && ops[i].operation != CU_STREAM_MEM_OP_WRITE_VALUE_32) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(!wide && !wait && ops[i].operation != CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                     CUDA_ERROR_NOT_SUPPORTED);
         copy[i] = ops[i];
         copy[i].waitValue.alias = 0;
-        if (copy[i].waitValue.address % (wide ? 8 : 4) != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        WEIR_FAIL_IF(copy[i].waitValue.address % (wide ? 8 : 4) != 0, CUDA_ERROR_INVALID_VALUE);
         WEIR_TRY(wait ? note_wait(s, &copy[i], wide)
                       : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
     }

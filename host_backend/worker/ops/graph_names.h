@@ -7,8 +7,7 @@
  * Not known is what the bodies of conditional nodes name, and what child graphs name that were
  * changed in an executable graph.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_NAMES_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_NAMES_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -27,5 +26,3 @@ void weir_graph_names_set(struct weir_session *session, uint64_t exec, CUgraphNo
 /** The same for a copy. @thread session */
 void weir_graph_names_copy_set(struct weir_session *session, uint64_t exec, CUgraphNode node,
                                const CUDA_MEMCPY3D *copy);
-
-#endif

@@ -15,9 +15,7 @@ CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t no
     WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)&ret->graph));
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
     ret->nodes = weir_session_alloc(s, (n + 1) * sizeof *ret->nodes);
-    if (!ret->nodes) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ret->nodes, CUDA_ERROR_OUT_OF_MEMORY);
     for (uint32_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, dependencies[i], (void **)&ret->nodes[i]));
     }
@@ -62,9 +60,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
 {
     struct weir_host_function *f = weir_ops_function(s, function);
 
-    if (!f) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!f, CUDA_ERROR_INVALID_HANDLE);
     memset(k, 0, sizeof *k);
     if (s->exposures) {
         weir_forms_arguments(s, params, n_params);
@@ -144,9 +140,7 @@ CUresult weir_ops_node_params(struct weir_session *s, const struct weir_host_fun
                 bytes = *(const size_t *)e[1];
             }
         }
-        if (!from || bytes > WEIR_OPS_PARAMS_BYTES) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(!from || bytes > WEIR_OPS_PARAMS_BYTES, CUDA_ERROR_NOT_SUPPORTED);
         memcpy(room, from, bytes);
         *ret_n = (uint32_t)bytes;
         return CUDA_SUCCESS;
@@ -156,9 +150,7 @@ CUresult weir_ops_node_params(struct weir_session *s, const struct weir_host_fun
 
         WEIR_TRY(f->kernel ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
                            : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
-        if (offset + size > WEIR_OPS_PARAMS_BYTES) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_FAIL_IF(offset + size > WEIR_OPS_PARAMS_BYTES, CUDA_ERROR_NOT_SUPPORTED);
         memcpy(room + offset, params->kernelParams[i], size);
         *ret_n = f->param_bytes;
     }
@@ -287,9 +279,7 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
     struct weir_ops_place p;
     CUgraphNode node;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, true, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
@@ -346,9 +336,7 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
     struct weir_ops_place p;
     CUgraphNode node;
 
-    if (!weir_ops_ctx(s, in->c)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
@@ -387,9 +375,7 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
 
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     struct weir_host_call *call = weir_host_call_create(s, in->token, false);
-    if (!call) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
@@ -431,9 +417,7 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
     WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &old));
     out->replaced = old.fn == weir_host_call_run ? weir_host_call_token(old.userData) : 0;
     struct weir_host_call *call = weir_host_call_create(s, in->token, false);
-    if (!call) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;

@@ -222,9 +222,7 @@ bool weir_graph_parts_launch(struct weir_session *session, struct weir_exec *exe
     const struct weir_driver *d = session->driver;
     struct weir_placed_graph *graph = part ? find_or_make(session, exec, part) : NULL;
 
-    if (!graph || !graph->native) {
-        return false;
-    }
+    WEIR_FAIL_IF(!graph || !graph->native, false);
     if (d->cuGraphLaunch(graph->native, at) != CUDA_SUCCESS) { /* it would fail again */
         weir_placed_graph_drop(d, graph);
         weir_placed_graph_keep(session, graph, part, NULL);

@@ -9,8 +9,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PARTS_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PARTS_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -35,5 +34,3 @@ bool weir_graph_parts_possible(struct weir_session *session, const struct weir_e
  */
 bool weir_graph_parts_launch(struct weir_session *session, struct weir_exec *exec,
                              struct weir_part *part, CUstream at);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PIECES_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PIECES_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -45,5 +44,3 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
  */
 CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,
                                   const struct weir_host_stream *stream);
-
-#endif

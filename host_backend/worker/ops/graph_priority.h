@@ -9,8 +9,7 @@
  *
  * Source: docs/design/scheduling.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PRIORITY_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PRIORITY_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -40,5 +39,3 @@ static inline uint32_t weir_graph_priority_work_flags(const struct weir_exec *ex
 {
     return exec->priority.of_nodes ? WEIR_SCHED_OWN_LEVELS : 0;
 }
-
-#endif

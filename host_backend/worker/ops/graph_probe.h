@@ -6,8 +6,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PROBE_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PROBE_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -25,5 +24,3 @@ CUresult weir_graph_probe_launch(struct weir_session *session, struct weir_exec 
  * @thread session
  */
 uint64_t weir_graph_probe_ns(struct weir_session *session, struct weir_exec *exec);
-
-#endif

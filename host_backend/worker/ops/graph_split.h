@@ -4,8 +4,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_SPLIT_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_SPLIT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ struct weir_graph_shape {
  */
 uint32_t weir_graph_split(const struct weir_graph_shape *shape, uint32_t n_pieces,
                           uint32_t *ret_piece_of);
-
-#endif

@@ -5,7 +5,6 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/hooks.h"
-#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 

@@ -55,9 +55,7 @@ static struct weir_upload *new_upload(struct weir_session *s, const struct weir_
 {
     struct weir_upload *u = calloc(1, sizeof *u);
 
-    if (!u) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!u, NULL);
     u->data = malloc(in->bytes + WEIR_IMAGE_TAIL_BYTES);
     if (!u->data) {
         free(u);
@@ -396,77 +394,6 @@ static CUresult refused(struct weir_session *s, CUresult result)
     return CUDA_SUCCESS;
 }
 
-/* Load a module. Code that was compiled here already includes the options. */
-static CUresult load_module(struct weir_session *s, struct load *load,
-                            struct weir_host_jit_options *options, CUmodule *ret_module)
-{
-    const struct weir_driver *d = s->driver;
-    CUresult result;
-
-    if (load->compiled) {
-        result = d->cuModuleLoadDataEx(ret_module, load->compiled, 0, NULL, NULL);
-        if (!try_itself(s, load, result)) {
-            return result;
-        }
-    }
-    if (load->info) {
-        weir_ops_jit_logs(options, load->info, load->error);
-    }
-    return d->cuModuleLoadDataEx(ret_module, load->code, options->n, options->ids, options->values);
-}
-
-static CUresult make_module(struct weir_session *s, const struct weir_op_module_load_in *in,
-                            struct weir_host_ctx *ctx, struct weir_host_jit_options *options,
-                            struct load *load, struct weir_op_module_load_out *out)
-{
-    unsigned n_own = options->n; /* the first n_own options are the guest's */
-    CUmodule module;
-    CUresult result = load_module(s, load, options, &module);
-
-    out->result = (int32_t)result;
-    if (result != CUDA_SUCCESS) {
-        give_up(s, load);
-        return refused(s, result);
-    }
-    result = enter(s, WEIR_KIND_MODULE, in->m, module, ctx, load, &out->uses_printf);
-    if (result != CUDA_SUCCESS) {
-        (void)s->driver->cuModuleUnload(module);
-        give_up(s, load);
-        return result;
-    }
-    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_MODULE, in->m),
-                      &(struct weir_jit_options){options->ids, options->values, n_own});
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_module_load_in *in,
-                               struct weir_op_module_load_out *out)
-{
-    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
-    struct weir_host_jit_options options;
-    struct load load;
-    uint32_t idle;
-
-    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
-    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
-    WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
-                                  in->n_option_values, &options));
-    WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
-    out->info_log = load.info;
-    out->error_log = load.error;
-    if (!compile(s, &options, &load, &out->result)) {
-        give_up(s, &load);
-        return CUDA_SUCCESS;
-    }
-    out->result = (int32_t)begin(s, &load, &idle);
-    if (out->result != CUDA_SUCCESS) {
-        return CUDA_SUCCESS;
-    }
-    CUresult result = make_module(s, in, ctx, &options, &load, out);
-    weir_device_idle_end(s->worker, idle);
-    return result;
-}
-
 /* Keep a library's options, since it may have to be loaded again. They were checked before the
  * first load. */
 static CUresult keep_options(struct weir_session *s, const struct weir_op_library_load_in *in)
@@ -485,18 +412,37 @@ static CUresult keep_options(struct weir_session *s, const struct weir_op_librar
                                 in->n_option_values, m->options);
 }
 
-static CUresult load_library(struct weir_session *s, struct load *load,
-                             struct weir_host_jit_options *options, CUlibrary *ret_library)
+/* Give code to the driver. */
+static CUresult load_native(struct weir_session *s, enum weir_kind kind, const void *code,
+                            struct weir_host_jit_options *options, void **ret_native)
 {
     /* The worker keeps the image as long as the library, whatever the guest does with its own
      * memory. */
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
-    CUresult result;
+    CUmodule module;
+    CUlibrary library;
 
+    if (kind == WEIR_KIND_MODULE) {
+        WEIR_TRY(s->driver->cuModuleLoadDataEx(&module, code, options->n, options->ids,
+                                               options->values));
+        *ret_native = module;
+    } else {
+        WEIR_TRY(s->driver->cuLibraryLoadData(&library, code, options->ids, options->values,
+                                              options->n, library_ids, library_values, 1));
+        *ret_native = library;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Load a module or a library. Code that was compiled here already includes the options. */
+static CUresult load_code(struct weir_session *s, enum weir_kind kind, struct load *load,
+                          struct weir_host_jit_options *options, void **ret_native)
+{
     if (load->compiled) {
-        result = s->driver->cuLibraryLoadData(ret_library, load->compiled, NULL, NULL, 0,
-                                              library_ids, library_values, 1);
+        CUresult result = load_native(s, kind, load->compiled,
+                                      &(struct weir_host_jit_options){.n = 0}, ret_native);
+
         if (!try_itself(s, load, result)) {
             return result;
         }
@@ -504,47 +450,47 @@ static CUresult load_library(struct weir_session *s, struct load *load,
     if (load->info) {
         weir_ops_jit_logs(options, load->info, load->error);
     }
-    return s->driver->cuLibraryLoadData(ret_library, load->code, options->ids, options->values,
-                                        options->n, library_ids, library_values, 1);
+    return load_native(s, kind, load->code, options, ret_native);
 }
 
-static CUresult make_library(struct weir_session *s, const struct weir_op_library_load_in *in,
-                             struct weir_host_jit_options *options, struct load *load,
-                             struct weir_op_library_load_out *out)
+static CUresult make(struct weir_session *s, enum weir_kind kind,
+                     const struct weir_op_library_load_in *in, struct weir_host_ctx *ctx,
+                     struct weir_host_jit_options *options, struct load *load,
+                     struct weir_op_library_load_out *out)
 {
-    CUlibrary library;
-    CUresult result = load_library(s, load, options, &library);
+    const struct weir_jit_options own = {options->ids, options->values, options->n};
+    void *native;
+    CUresult result = load_code(s, kind, load, options, &native);
 
     out->result = (int32_t)result;
     if (result != CUDA_SUCCESS) {
         give_up(s, load);
         return refused(s, result);
     }
-    result = enter(s, WEIR_KIND_LIBRARY, in->l, library, NULL, load, &out->uses_printf);
+    result = enter(s, kind, in->l, native, ctx, load, &out->uses_printf);
     if (result != CUDA_SUCCESS) {
-        (void)s->driver->cuLibraryUnload(library);
+        (void)(kind == WEIR_KIND_MODULE ? s->driver->cuModuleUnload(native)
+                                        : s->driver->cuLibraryUnload(native));
         give_up(s, load);
         return result;
     }
-    WEIR_TRY(keep_options(s, in));
-    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l),
-                      &(struct weir_jit_options){options->ids, options->values, in->n_option_ids});
+    if (kind == WEIR_KIND_LIBRARY) {
+        WEIR_TRY(keep_options(s, in));
+    }
+    weir_forms_loaded(s, weir_host_object_get(s, kind, in->l), &own);
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
-                                struct weir_op_library_load_out *out)
+/* Load what both operations name in the same way. @param ctx  NULL: a library's, of all devices */
+static CUresult load_as(struct weir_session *s, enum weir_kind kind,
+                        const struct weir_op_library_load_in *in, struct weir_host_ctx *ctx,
+                        struct weir_op_library_load_out *out)
 {
     struct weir_host_jit_options options;
     struct load load;
     uint32_t idle;
 
-    WEIR_FAIL_IF(in->n_library_option_ids != in->n_library_option_values, CUDA_ERROR_INVALID_VALUE);
-    for (uint32_t i = 0; i < in->n_library_option_ids; i++) {
-        WEIR_FAIL_IF(in->library_option_ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED,
-                     CUDA_ERROR_INVALID_VALUE);
-    }
-    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_LIBRARY, in->l));
+    WEIR_TRY(weir_session_free_name(s, kind, in->l));
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
     WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
@@ -558,9 +504,44 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     if (out->result != CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
-    CUresult result = make_library(s, in, &options, &load, out);
+    CUresult result = make(s, kind, in, ctx, &options, &load, out);
     weir_device_idle_end(s->worker, idle);
     return result;
+}
+
+CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_module_load_in *in,
+                               struct weir_op_module_load_out *out)
+{
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_op_library_load_out loaded = {0};
+    struct weir_op_library_load_in as = {
+        .l = in->m,
+        .bytes = in->bytes,
+        .kind = in->kind,
+        .option_ids = in->option_ids,
+        .n_option_ids = in->n_option_ids,
+        .option_values = in->option_values,
+        .n_option_values = in->n_option_values,
+        .want_logs = in->want_logs,
+    };
+
+    WEIR_FAIL_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
+    memcpy(as.hash, in->hash, sizeof as.hash);
+    WEIR_TRY(load_as(s, WEIR_KIND_MODULE, &as, ctx, &loaded));
+    *out = (struct weir_op_module_load_out){loaded.result, loaded.info_log, loaded.error_log,
+                                            loaded.uses_printf};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
+                                struct weir_op_library_load_out *out)
+{
+    WEIR_FAIL_IF(in->n_library_option_ids != in->n_library_option_values, CUDA_ERROR_INVALID_VALUE);
+    for (uint32_t i = 0; i < in->n_library_option_ids; i++) {
+        WEIR_FAIL_IF(in->library_option_ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED,
+                     CUDA_ERROR_INVALID_VALUE);
+    }
+    return load_as(s, WEIR_KIND_LIBRARY, in, NULL, out);
 }
 
 CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in)

@@ -1,7 +1,6 @@
 /* Functions that the handlers share: they convert a guest's handle or offset to something that may
  * be used. */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
+#pragma once
 
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/memory/memory.h"
@@ -190,5 +189,3 @@ CUresult weir_ops_node_params(struct weir_session *s, const struct weir_host_fun
                               uint32_t *ret_n);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
-
-#endif

@@ -426,9 +426,7 @@ struct weir_cupti_sink *weir_cupti_open(const char *wanted)
 {
     struct weir_cupti_sink *sink = calloc(1, sizeof *sink);
 
-    if (!sink) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!sink, NULL);
     WEIR_LOCKED(&switching);
     if (state == UNTRIED) {
         load(wanted);

@@ -8,8 +8,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_PROFILE_CUPTI_H
-#define WEIR_HOST_BACKEND_WORKER_PROFILE_CUPTI_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -58,5 +57,3 @@ const struct weir_cupti_record *weir_cupti_take(struct weir_cupti_sink *sink, ui
 
 /** Was it loaded? Then driver calls stay slower, also while nobody records. @thread any */
 bool weir_cupti_was_used(void);
-
-#endif

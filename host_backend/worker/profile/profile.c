@@ -369,9 +369,7 @@ struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
     if (!profile) {
         profile = session->devices.profile = create(function_of);
     }
-    if (!profile) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!profile, NULL);
     if (!profile->sink && !profile->without_cupti) {
         profile->sink = session->platform->cupti ? weir_cupti_open(session->platform->cupti) : NULL;
         profile->without_cupti = !profile->sink;

@@ -10,8 +10,7 @@
  *
  * Source: docs/design/profiling.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_PROFILE_PROFILE_H
-#define WEIR_HOST_BACKEND_WORKER_PROFILE_PROFILE_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "proto/cuda_abi.h"
@@ -66,5 +65,3 @@ void weir_profile_take(struct weir_session *session, struct weir_op_profile_take
 
 /** The session ends: destroy its events. */
 void weir_profile_end(struct weir_session *session);
-
-#endif

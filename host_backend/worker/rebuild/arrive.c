@@ -1,5 +1,4 @@
 /* Sessions that arrive: a new session gets everything of a box. */
-#include "base/log.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/tenant_window.h"

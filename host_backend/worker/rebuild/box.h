@@ -4,8 +4,7 @@
  * It travels as one descriptor: a socket in whose queue everything waits. So whoever passes it on
  * holds the session with one descriptor, and need not understand it.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_REBUILD_BOX_H
-#define WEIR_HOST_BACKEND_WORKER_REBUILD_BOX_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -58,5 +57,3 @@ const void *weir_box_get(struct weir_box *box, size_t bytes);
 int weir_box_take_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number);
 /** Free the box. @param own  close the descriptors that are left. */
 void weir_box_finish(struct weir_box *box, bool own);
-
-#endif

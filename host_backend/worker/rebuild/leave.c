@@ -8,7 +8,6 @@
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/rebuild/private.h"
-#include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
@@ -167,7 +166,7 @@ static void tell_why(const struct weir_session *s)
 
     weir_log_warn("session: ends with its context session=%llu tenant=%s program=\"%s\" why=\"%s\"",
                   (unsigned long long)s->id, s->tenant->name, weir_session_program(s),
-                  !why || *why == 0 ? "it has work under way" : why);
+                  !why || *why == 0 || why == weir_book_if_same ? "it has work under way" : why);
 }
 
 /* Ask those that may leave. @return how many have not left */

@@ -1,6 +1,5 @@
 /* Private to host_backend/worker/rebuild. */
-#ifndef WEIR_HOST_BACKEND_WORKER_REBUILD_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_REBUILD_PRIVATE_H
+#pragma once
 
 #include "host_backend/worker/rebuild/box.h"
 #include "host_backend/worker/rebuild/rebuild.h"
@@ -59,5 +58,3 @@ const char *weir_rebuild_prepare(struct weir_session *session);
 const char *weir_rebuild_why(struct weir_session *session);
 /** Has the session nothing under way, neither on the GPU nor here? */
 bool weir_rebuild_is_quiet(struct weir_session *session);
-
-#endif

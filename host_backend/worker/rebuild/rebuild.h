@@ -3,8 +3,7 @@
  *
  * For the session's thread, unless a function says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_REBUILD_REBUILD_H
-#define WEIR_HOST_BACKEND_WORKER_REBUILD_REBUILD_H
+#pragma once
 
 #include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/carried.h"
@@ -80,5 +79,3 @@ enum weir_status weir_moved_transport(struct weir_moved *moved,
  */
 CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *session,
                             weir_moved_replay_fn *replay, const char **ret_why);
-
-#endif

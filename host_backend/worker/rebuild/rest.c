@@ -65,7 +65,8 @@ void weir_rebuild_rests(struct weir_session *session)
     }
     why = weir_rebuild_prepare(session);
     book->rests = true;
-    atomic_store(&book->fixed, weir_rebuild_variables_fixed(session));
-    atomic_store(&book->why, why ? why : "");
+    atomic_store(&book->why, why                                     ? why
+                             : weir_rebuild_variables_fixed(session) ? weir_book_if_same
+                                                                     : "");
     atomic_store(&book->may_leave, !why);
 }

@@ -15,8 +15,6 @@
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/state/platform.h"
-#include "host_backend/worker/state/tenant.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

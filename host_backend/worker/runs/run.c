@@ -2,7 +2,6 @@
  * Starts, stops, resumes and resizes runs. The watcher (run_watch.c) executes the steps that must
  * wait for the device, such as starting more blocks of a run that has stopped.
  */
-#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
 #include "host_backend/worker/runs/run_streams.h"
 

@@ -9,8 +9,7 @@
  *
  * Source: docs/design/preemption.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_H
-#define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"
@@ -190,5 +189,3 @@ bool weir_runs_are_under_way(struct weir_runs *runs);
 /** Any run on the device, with a reference; NULL: there is none. @param pick  any number. @thread
  * any */
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick);
-
-#endif

@@ -5,7 +5,6 @@
  * operation zeroes the whole chunk, and it is used again. The watcher keeps one zeroed chunk ready,
  * so that no launch waits for memory. If none is ready, the kernel is launched as its original.
  */
-#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
 
 #include "base/clock.h"
@@ -50,9 +49,7 @@ static struct weir_run_chunk *chunk_create(struct weir_runs *runs)
     unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     size_t words = WEIR_RUN_CHUNK_SLOTS * sizeof(uint32_t);
 
-    if (!chunk) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!chunk, NULL);
     if (d->cuMemAlloc_v2(&chunk->control, WEIR_RUN_CHUNK_SLOTS * CONTROL_BYTES) != CUDA_SUCCESS ||
         d->cuMemHostAlloc((void **)&chunk->passed, words, flags) != CUDA_SUCCESS ||
         d->cuMemHostGetDevicePointer_v2(&chunk->passed_dptr, chunk->passed, 0) != CUDA_SUCCESS ||
@@ -228,9 +225,7 @@ static bool add_lane(struct weir_runs *runs)
 bool weir_run_lanes_init(struct weir_runs *runs)
 {
     while (runs->n_lanes < LANES_FIRST) {
-        if (!add_lane(runs)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!add_lane(runs), false);
     }
     return true;
 }

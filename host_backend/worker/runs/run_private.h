@@ -1,6 +1,5 @@
 /* Types and functions that run.c, run_pool.c and run_watch.c share. */
-#ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
+#pragma once
 
 #include "base/thread.h"
 #include "host_backend/worker/runs/run.h"
@@ -153,5 +152,3 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop);
 
 /* run_watch.c */
 void *weir_runs_watch(void *runs);
-
-#endif

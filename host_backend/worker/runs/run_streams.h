@@ -7,8 +7,7 @@
  *
  * Source: docs/design/preemption.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
-#define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
+#pragma once
 
 #include "host_backend/worker/state/hooks.h"
 #include "proto/cuda_abi.h"
@@ -47,5 +46,3 @@ void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_
 /** If a run in this stream were stopped, might it find no connection to resume? @thread any with
  * the context */
 bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream);
-
-#endif

@@ -6,7 +6,6 @@
  * the watcher also reads its control block. It checks every 20 us while it waits for something,
  * every 200 us otherwise, and not at all while there are no runs.
  */
-#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
 
 #include "base/clock.h"

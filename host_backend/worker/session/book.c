@@ -557,6 +557,8 @@ void weir_session_book_images(struct weir_session *session,
     }
 }
 
+const char weir_book_if_same[] = "if its variables get the same addresses";
+
 /* ---------------------------------------------------------------- what stays */
 
 /* Has code that may have run left something that only its context has? */

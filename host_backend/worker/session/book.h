@@ -11,8 +11,7 @@
  *
  * Session thread only, unless a member says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 #include "proto/cuda_abi.h"
@@ -20,6 +19,9 @@
 #include "proto/transport/transport.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+
+/* On what it depends whether a session can be moved whose variables' addresses may be in memory. */
+extern const char weir_book_if_same[];
 
 /* How many records may be kept that say what was: those that a later one has replaced, but not for
  * a graph that was made in between, and those that ended something. A session with more stays. */
@@ -79,10 +81,9 @@ struct weir_session_book {
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
     atomic_bool may_leave;            /* it rests and can be moved */
-    atomic_bool fixed;                /* ... if variables lie where they were in the other one */
     atomic_bool asked;                /* it is to leave the worker, if it may */
-    /* Why the session stays in its worker, as of when it last rested; static; "": it can be moved;
-     * NULL: it has not rested yet. Any thread may read it. */
+    /* Why the session stays in its worker, as of when it last rested; static; "", or
+     * weir_book_if_same: it can be moved; NULL: it has not rested yet. Any thread may read it. */
     const char *_Atomic why;
 };
 
@@ -133,5 +134,3 @@ void weir_session_book_images(struct weir_session *session,
                               void *user);
 /** Why no other worker could make the session's objects again. @return static; NULL: one could */
 const char *weir_session_book_why(struct weir_session *session);
-
-#endif

@@ -1,6 +1,5 @@
 /* The pages of a session's book (book.h), for its own files. Session thread only. */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_PAGES_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_BOOK_PAGES_H
+#pragma once
 
 #include "host_backend/worker/session/book.h"
 
@@ -45,5 +44,3 @@ void weir_book_record_drop(struct weir_session_book *book, struct weir_kept_reco
  * @return it says what the newest of them says, and nothing happened in between */
 bool weir_book_record_replaces(struct weir_session_book *book,
                                const struct weir_kept_record *record);
-
-#endif

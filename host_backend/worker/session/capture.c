@@ -32,9 +32,7 @@ CUresult weir_capture_graph(const struct weir_session *session,
     struct weir_capture c;
 
     WEIR_TRY(weir_capture_read(session, stream, &c));
-    if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE, CUDA_ERROR_ILLEGAL_STATE);
     *ret_graph = c.graph;
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,5 @@
 /* What the driver reports about a stream's capture. */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CAPTURE_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_CAPTURE_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -42,5 +41,3 @@ bool weir_capture_within(struct weir_session *session, const struct weir_object 
 /** The stream is about to be destroyed: end the capture that began in it. The captured nodes are
  * lost, except in a graph that the guest gave. @thread session */
 void weir_capture_abandon(struct weir_session *session, struct weir_host_stream *stream);
-
-#endif

@@ -20,7 +20,6 @@ CUresult weir_condition_create(struct weir_session *session, const struct weir_o
 {
     struct weir_conditions *c = session->conditions;
     uint32_t n = c ? c->n : 0, at = 0;
-    CUresult result;
 
     /* Use the entry of a condition whose graph is gone, or a new one. */
     while (at < n && c->of[at].graph) {
@@ -28,19 +27,15 @@ CUresult weir_condition_create(struct weir_session *session, const struct weir_o
     }
     if (at == n) {
         c = at == WEIR_CONDITIONS_MAX ? NULL : realloc(c, sizeof *c + (n + 1) * sizeof c->of[0]);
-        if (!c) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!c, CUDA_ERROR_OUT_OF_MEMORY);
         c->n = n;
         session->conditions = c;
     }
-    result = session->driver->cuGraphConditionalHandleCreate(ret_handle, graph->native, context,
-                                                             default_value, flags);
-    if (result == CUDA_SUCCESS) {
-        c->of[at] = (struct condition){*ret_handle, graph};
-        c->n += at == n;
-    }
-    return result;
+    WEIR_TRY(session->driver->cuGraphConditionalHandleCreate(ret_handle, graph->native, context,
+                                                             default_value, flags));
+    c->of[at] = (struct condition){*ret_handle, graph};
+    c->n += at == n;
+    return CUDA_SUCCESS;
 }
 
 bool weir_condition_good(const struct weir_session *session, CUgraphConditionalHandle handle)

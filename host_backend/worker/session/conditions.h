@@ -2,8 +2,7 @@
  * Conditions of graphs that a session made (cuGraphConditionalHandleCreate). The driver reuses
  * their names, so a condition is forgotten with its graph.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -33,5 +32,3 @@ void weir_conditions_graph_gone(struct weir_session *session, const struct weir_
 
 /** Accepts NULL. */
 void weir_conditions_destroy(struct weir_conditions *conditions);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Session thread only.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_EVENT_TIMES_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_EVENT_TIMES_H
+#pragma once
 
 #include "host_backend/worker/session/objects.h"
 
@@ -27,5 +26,3 @@ CUresult weir_event_times_forget_capture(struct weir_session *session,
                                          struct weir_host_event *event);
 /** Destroy what this needs of the driver. */
 void weir_event_times_end(struct weir_session *session);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/device/place.h"
@@ -111,5 +110,3 @@ void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec)
 
 /** The executable graph is destroyed. @thread session */
 void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec);
-
-#endif

@@ -73,9 +73,7 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
 {
     struct weir_graph_hold *hold = hold_of(session, whole_of(object));
 
-    if (!hold) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!hold, CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_book_needs(session, object);
     if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
         return CUDA_SUCCESS;
@@ -105,9 +103,7 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
     struct weir_graph_hold *hold = hold_of(session, whole_of(object));
     CUuserObject *more;
 
-    if (!hold) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!hold, CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_book_needs(session, object);
     for (uint32_t i = 0; i < exec->n_held; i++) {
         if (exec->held[i] == hold->native) {

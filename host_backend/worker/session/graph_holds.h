@@ -9,8 +9,7 @@
  *
  * *Owner thread only*, except the destructor.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_HOLDS_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_HOLDS_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -48,5 +47,3 @@ void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exe
 bool weir_graph_holds(struct weir_session *session, struct weir_object *object);
 /** The object is destroyed, even if a graph names it. */
 void weir_graph_holds_drop(struct weir_session *session, struct weir_object *object);
-
-#endif

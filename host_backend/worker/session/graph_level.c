@@ -23,9 +23,7 @@ static CUresult read_edges(const struct weir_driver *d, CUgraph graph,
     }
     if (level->from) { /* without edge data the driver refuses special edges */
         data = calloc(level->n_edges + 1, sizeof *data);
-        if (!data) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!data, CUDA_ERROR_OUT_OF_MEMORY);
     }
     result = d->cuGraphGetEdges_v2(graph, level->from, level->to, data, &level->n_edges);
     free(data);
@@ -39,15 +37,12 @@ CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
 
     WEIR_TRY(driver->cuGraphGetNodes(graph, NULL, &level->n_nodes));
     WEIR_TRY(read_edges(driver, graph, level));
-    if (level->n_nodes > WEIR_GRAPH_NODES_MAX || level->n_edges > WEIR_GRAPH_EDGES_MAX) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(level->n_nodes > WEIR_GRAPH_NODES_MAX || level->n_edges > WEIR_GRAPH_EDGES_MAX,
+                 CUDA_ERROR_NOT_SUPPORTED);
     level->nodes = calloc(level->n_nodes + 1, sizeof(CUgraphNode));
     level->from = calloc(level->n_edges + 1, sizeof(CUgraphNode));
     level->to = calloc(level->n_edges + 1, sizeof(CUgraphNode));
-    if (!level->nodes || !level->from || !level->to) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!level->nodes || !level->from || !level->to, CUDA_ERROR_OUT_OF_MEMORY);
     if (level->n_nodes != 0) {
         WEIR_TRY(driver->cuGraphGetNodes(graph, level->nodes, &level->n_nodes));
         qsort(level->nodes, level->n_nodes, sizeof(CUgraphNode), compare_nodes);
@@ -124,17 +119,14 @@ CUresult weir_graph_neighbours_read(const struct weir_driver *driver, CUgraphNod
     neighbours_fn list =
         before ? driver->cuGraphNodeGetDependencies_v2 : driver->cuGraphNodeGetDependentNodes_v2;
 
-    if (!weir_driver_has(driver, cuGraphNodeGetDependentNodes_v2)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!weir_driver_has(driver, cuGraphNodeGetDependentNodes_v2),
+                 CUDA_ERROR_NOT_SUPPORTED);
     ret->before = before;
     WEIR_TRY(list(node, NULL, NULL, &ret->n));
     ret->nodes = calloc(ret->n + 1, sizeof(CUgraphNode));
     ret->same = calloc(ret->n + 1, sizeof(CUgraphNode));
     ret->edges = calloc(ret->n + 1, sizeof *ret->edges);
-    if (!ret->nodes || !ret->same || !ret->edges) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!ret->nodes || !ret->same || !ret->edges, CUDA_ERROR_OUT_OF_MEMORY);
     return ret->n != 0 ? list(node, ret->nodes, ret->edges, &ret->n) : CUDA_SUCCESS;
 }
 

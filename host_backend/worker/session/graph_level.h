@@ -1,6 +1,5 @@
 /* The nodes and edges of one graph, read from the driver. Child graphs are nodes of it. */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_LEVEL_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_LEVEL_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
@@ -74,5 +73,3 @@ void weir_graph_neighbours_finish(struct weir_graph_neighbours *neighbours);
 
 /** A node's index in level->nodes, or WEIR_GRAPH_NO_NODE. @thread session */
 uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode node);
-
-#endif

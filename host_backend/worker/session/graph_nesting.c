@@ -63,9 +63,7 @@ static const struct weir_object *outermost(const struct weir_object *o)
 
 static CUresult check(const struct weir_object *parent, uint32_t levels, uint64_t nodes)
 {
-    if (depth_of(parent) + levels > WEIR_GRAPH_DEPTH_MAX) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(depth_of(parent) + levels > WEIR_GRAPH_DEPTH_MAX, CUDA_ERROR_NOT_SUPPORTED);
     return outermost(parent)->within + nodes <= WEIR_GRAPH_WITHIN_MAX ? CUDA_SUCCESS
                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -227,9 +225,7 @@ CUresult weir_graph_nest_captured(struct weir_session *session, const struct wei
     const uint64_t nodes = exec->nodes + (uint64_t)exec->o.within;
     const uint32_t levels = exec->o.depth + 1u;
 
-    if (levels > WEIR_GRAPH_DEPTH_MAX) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(levels > WEIR_GRAPH_DEPTH_MAX, CUDA_ERROR_NOT_SUPPORTED);
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             if (s->capturing) {

@@ -8,8 +8,7 @@
  *
  * Source: docs/design/graphs.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_NESTING_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_NESTING_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -59,5 +58,3 @@ void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_
 
 /** May an executable be launched into a capture of the session? It becomes a child there. */
 CUresult weir_graph_nest_captured(struct weir_session *session, const struct weir_exec *exec);
-
-#endif

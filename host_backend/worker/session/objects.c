@@ -119,9 +119,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
 {
     struct weir_object *o = make(session, kind, bytes, native, ctx);
 
-    if (!o) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!o, CUDA_ERROR_OUT_OF_MEMORY);
     o->handle = handle;
     return enter(session, o, weir_id_table_put(session->handles->tables[kind], handle, o),
                  ret_object);
@@ -134,9 +132,7 @@ CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kin
     struct weir_object *o = make(session, kind, bytes, native, ctx);
     struct weir_id_table *table = session->handles->tables[kind];
 
-    if (!o) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_FAIL_IF(!o, CUDA_ERROR_OUT_OF_MEMORY);
     o->handle = weir_session_book_next_name(session);
     WEIR_TRY(enter(session, o,
                    o->handle != 0 ? weir_id_table_put_own(table, o->handle, o)
@@ -655,16 +651,13 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
     const struct weir_object *first = session->op.first;
     struct weir_object *o = get_any(session, kind, handle);
 
-    if (!o || (!o->native && kind != WEIR_KIND_CONTEXT)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_FAIL_IF(!o || (!o->native && kind != WEIR_KIND_CONTEXT), CUDA_ERROR_INVALID_HANDLE);
     if (kind == WEIR_KIND_GRAPH && first && session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
         WEIR_TRY(weir_graph_nest_check(session, first, o));
     }
     *ret_object = o->native;
-    if (session->op.code == WEIR_OP_cuGraphDestroyNode && weir_capture_within(session, o)) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(session->op.code == WEIR_OP_cuGraphDestroyNode && weir_capture_within(session, o),
+                 CUDA_ERROR_ILLEGAL_STATE);
     if (kind == WEIR_KIND_EVENT) {
         return weir_graph_hold_event(session, o);
     }
@@ -743,9 +736,8 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
     }
     o = weir_native_find(&session->handles->natives, kind, object);
     if (!o) {
-        if (!is_plain(kind)) {
-            return CUDA_ERROR_INVALID_HANDLE; /* the object was not made in this session */
-        }
+        WEIR_FAIL_IF(!is_plain(kind),
+                     CUDA_ERROR_INVALID_HANDLE); /* the object was not made in this session */
         WEIR_TRY(weir_host_object_create_own(session, kind, sizeof *o, object, NULL, &o));
         o->borrowed = true;
         o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op.first;
@@ -771,12 +763,9 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
     struct weir_object *o = get_any(session, kind, handle);
     CUresult result;
 
-    if (!o || !o->native) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (kind == WEIR_KIND_GRAPH && weir_capture_within(session, o)) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    WEIR_FAIL_IF(!o || !o->native, CUDA_ERROR_INVALID_HANDLE);
+    WEIR_FAIL_IF(kind == WEIR_KIND_GRAPH && weir_capture_within(session, o),
+                 CUDA_ERROR_ILLEGAL_STATE);
     if (kind == WEIR_KIND_GRAPH && o->owner && o->owner->native == o->native) {
         o = o->owner; /* a captured graph's name from before its capture ended */
     }

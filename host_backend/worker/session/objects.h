@@ -6,8 +6,7 @@
  * Objects are destroyed with their context, functions with their module, nodes with their graph. A
  * linker's state, and a texture or surface object, have only the common struct.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
+#pragma once
 
 #include "host_backend/worker/code/modules.h"
 #include "host_backend/worker/device/streams.h"
@@ -82,5 +81,3 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
 struct weir_handles *weir_handles_create(void);
 /** All objects must be gone. Accepts NULL. */
 void weir_handles_destroy(struct weir_handles *handles);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_STATS_PAGE_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_STATS_PAGE_H
+#pragma once
 
 #include "proto/transport/stats_page.h"
 #include <stddef.h>
@@ -27,5 +26,3 @@ struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page);
 
 /** Like weir_stats_read_page(), from a remote guest's rows; an incomplete row is ignored. */
 struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* Adds, changes and removes a tenant in a worker. tenant.h has its type. */
-#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
-#define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
+#pragma once
 
 #include "host_backend/worker/state/tenant.h"
 
@@ -18,5 +17,3 @@ void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_p
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
 /** No session may be left. */
 void weir_tenant_destroy(struct weir_tenant *tenant);
-
-#endif

@@ -2,8 +2,7 @@
  * The inside of a session: what other threads may read of it. Statistics, accounts and the sessions
  * of the same tenant read it under the worker's lock.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_ABOUT_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_ABOUT_H
+#pragma once
 
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/unknown_ops.h"
@@ -47,5 +46,3 @@ struct weir_session_about {
 
     struct weir_stats_set *stats; /* a remote guest's last statistics; under the worker's lock */
 };
-
-#endif

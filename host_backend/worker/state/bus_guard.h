@@ -5,8 +5,7 @@
  * its sessions. Inside a guarded range the page is replaced by one of zeros instead, and the access
  * continues. The GPU is not affected, since registered pages stay in place.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_BUS_GUARD_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_BUS_GUARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ void weir_bus_tolerate(bool on);
  * @thread any
  */
 void weir_bus_unguard(uint64_t base, uint64_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a session takes to another worker beside memory and objects (rebuild/rebuild.h). */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_CARRIED_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_CARRIED_H
+#pragma once
 
 #include "host_backend/config/control.h"
 #include "host_backend/worker/state/session.h"
@@ -24,5 +23,3 @@ void weir_session_continue(struct weir_session *session, const struct weir_sessi
 /** As of struct weir_transport_ops. @thread owner */
 bool weir_session_transport_state(const struct weir_session *session,
                                   struct weir_transport_state *ret_state);
-
-#endif

@@ -3,8 +3,7 @@
  * errors that were not yet reported. Handlers use state/segment.h and the replies of
  * state/session.h instead.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_CHANNEL_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_CHANNEL_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/transport/transport.h"
@@ -47,5 +46,3 @@ struct weir_session_channel {
     uint8_t *reply; /* buffer for a reply's record; it grows; only the owner uses it */
     size_t reply_room;
 };
-
-#endif

@@ -2,8 +2,7 @@
  * Ended programs that still hold resources, and operations that wait for these.
  * docs/design/host.md, "What an ended program holds", has the model.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_ENDING_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_ENDING_H
+#pragma once
 
 #include "base/programs.h"
 #include "proto/cuda_abi.h"
@@ -74,5 +73,3 @@ bool weir_memory_may_come(struct weir_worker *worker, uint64_t bytes);
 void weir_memory_pause(void);
 /** Wait while memory may become free. @return true: try again. @thread as weir_memory_may_come() */
 bool weir_memory_came(struct weir_worker *worker);
-
-#endif

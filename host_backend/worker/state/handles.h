@@ -2,8 +2,7 @@
  * The inside of a session: tables of its objects, by the guest's handles and by the driver's. Only
  * the files behind session/objects.h use it.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
+#pragma once
 
 #include "base/id_table.h"
 #include "host_backend/worker/state/native_map.h"
@@ -22,5 +21,3 @@ struct weir_handles {
     uint32_t n_kept;
     uint64_t graphs_gone; /* number of graphs and captures that have been destroyed */
 };
-
-#endif

@@ -2,8 +2,7 @@
  * Callbacks for the layer of kernels that can be stopped (twins/): sessions call them about their
  * objects and memory. Without that layer there are none.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_HOOKS_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_HOOKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ const struct weir_session_hooks *weir_worker_hooks(const struct weir_worker *wor
 /** The state that the callbacks get (twins/forms.h); NULL: all kernels are originals. @thread as
  * above */
 struct weir_forms *weir_worker_forms(const struct weir_worker *worker);
-
-#endif

@@ -105,9 +105,7 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
 {
     struct weir_host_call *call = malloc(sizeof *call);
 
-    if (!call) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!call, NULL);
     WEIR_LOCKED(&session->host_calls->lock);
     if (session->host_calls->n_calls >= WEIR_HOST_CALLS_MAX) {
         free(call);

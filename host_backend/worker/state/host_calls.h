@@ -1,6 +1,5 @@
 /* Functions of the guest that are in a stream or graph: trampolines in the worker. */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_HOST_CALLS_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_HOST_CALLS_H
+#pragma once
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"
@@ -75,5 +74,3 @@ void weir_host_call_glance(void *user, const struct weir_record *record);
 /** Free the remaining calls; no trampoline runs. The session is ending, its streams are idle and
  * its graphs destroyed. */
 void weir_host_calls_finish(struct weir_session *session);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Owner thread only, unless a function says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_LIMITS_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_LIMITS_H
+#pragma once
 
 #include "base/account.h"
 #include "host_backend/config/link.h"
@@ -124,5 +123,3 @@ void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenan
 /** Report an event of a session, unless it is a monitor. @thread any */
 void weir_session_event(const struct weir_session *session, enum weir_event_kind kind,
                         const char *why);
-
-#endif

@@ -1,6 +1,5 @@
 /* Map from the driver's handles to a session's objects. Owner thread only; zeroed: empty. */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_NATIVE_MAP_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_NATIVE_MAP_H
+#pragma once
 
 #include "base/status.h"
 #include <stddef.h>
@@ -24,5 +23,3 @@ struct weir_object *weir_native_find(const struct weir_native_map *map, int kind
 void weir_native_remove(struct weir_native_map *map, const struct weir_object *object);
 
 void weir_native_finish(struct weir_native_map *map);
-
-#endif

@@ -1,6 +1,5 @@
 /* The common part of all objects of a session (objects.h). */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_OBJECT_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_OBJECT_H
+#pragma once
 
 #include "base/id_table.h"
 #include <stdbool.h>
@@ -25,5 +24,3 @@ struct weir_object {
     struct weir_object *next_kept; /* list of objects that only graphs still name */
     struct weir_book_page *page;   /* how it was made and changed (session/book.h); or NULL */
 };
-
-#endif

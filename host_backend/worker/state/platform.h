@@ -4,8 +4,7 @@
  * contexts: the first device has one from then on, each other device from its first use on
  * (device/contexts.c).
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_PLATFORM_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_PLATFORM_H
+#pragma once
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
@@ -117,5 +116,3 @@ bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first);
 
 /** The worker's end of the directory; see directory.h. @thread any */
 struct weir_directory *weir_worker_directory(const struct weir_worker *worker);
-
-#endif

@@ -2,8 +2,7 @@
  * A session's segment for handlers: the staging arena and the completion words. Owner thread only,
  * unless a function says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -64,5 +63,3 @@ bool weir_session_answer_waits(struct weir_session *session);
 
 /** Was the GPU asked to write a word that it has not written yet? */
 bool weir_session_words_open(struct weir_session *session);
-
-#endif

@@ -87,9 +87,7 @@ static bool grow_reply(struct weir_session *s, size_t bytes)
         return true;
     }
     uint8_t *bigger = realloc(channel->reply, bytes + 4096);
-    if (!bigger) {
-        return false;
-    }
+    WEIR_FAIL_IF(!bigger, false);
     channel->reply = bigger;
     channel->reply_room = bytes + 4096;
     return true;

@@ -8,8 +8,7 @@
  *
  * Source: docs/design/host.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_SESSION_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_SESSION_H
+#pragma once
 
 #include "base/arena.h"
 #include "proto/cuda_abi.h"
@@ -241,5 +240,3 @@ enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t 
                                          int *ret_fd) WEIR_MUST_CHECK;
 /** Can the transport pass descriptors? @thread owner */
 bool weir_session_passes_fds(const struct weir_session *session);
-
-#endif

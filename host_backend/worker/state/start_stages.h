@@ -1,6 +1,5 @@
 /* Measures how long each stage of a worker's start takes, for the log. */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_START_STAGES_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_START_STAGES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ enum weir_start_stage {
 void weir_start_stage_ends(enum weir_start_stage stage);
 /** Log all stages, which have ended. @param started_ns when the first began. @thread main */
 void weir_start_stages_log(uint64_t started_ns);
-
-#endif

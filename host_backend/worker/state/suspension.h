@@ -1,6 +1,5 @@
 /* How far a session is suspended (suspend.h): its own thread and others meet here. */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
+#pragma once
 
 #include "base/clock.h"
 #include "host_backend/config/link.h"
@@ -20,5 +19,3 @@ struct weir_suspension {
     atomic_uint_fast64_t away_bytes; /* device memory that is suspended */
     atomic_bool held;                /* the session waits until it is resumed */
 };
-
-#endif

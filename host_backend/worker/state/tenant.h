@@ -2,8 +2,7 @@
  * A tenant in a worker: the state that its sessions share. Internally locked, except where a member
  * says otherwise.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
+#pragma once
 
 #include "base/account.h"
 #include "base/log_rate.h"
@@ -79,5 +78,3 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
 void weir_tenant_release(struct weir_tenant *tenant, uint32_t device, uint64_t bytes);
 /** Say in the log that there is no more of an item for the tenant. @thread any */
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
-
-#endif

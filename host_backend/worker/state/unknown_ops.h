@@ -2,8 +2,7 @@
  * The operations in which a guest library of another release and this worker differ. The session
  * refuses them, and only them.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_UNKNOWN_OPS_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_UNKNOWN_OPS_H
+#pragma once
 
 #include "proto/wire/control.h"
 #include <stdbool.h>
@@ -33,5 +32,3 @@ static inline bool weir_unknown_ops_has(const struct weir_unknown_ops *ops, uint
 
 /** How many there are. @thread any */
 unsigned weir_unknown_ops_count(const struct weir_unknown_ops *ops);
-
-#endif

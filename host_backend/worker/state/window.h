@@ -2,8 +2,7 @@
  * Address ranges inside a tenant's window: first fit over a sorted list of free extents. It has no
  * lock of its own: the tenant's guards it. Pure address arithmetic, without CUDA or mmap.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_WINDOW_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_WINDOW_H
+#pragma once
 
 #include "base/status.h"
 #include <stdbool.h>
@@ -48,5 +47,3 @@ enum weir_status weir_window_give(struct weir_window *window, uint64_t base,
 
 /** Sum of the free extents. */
 uint64_t weir_window_free_bytes(const struct weir_window *window);
-
-#endif

@@ -103,9 +103,7 @@ bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first)
     uint64_t end_ns = weir_clock_now_ns() + SYNC_WAIT_NS;
     unsigned ticket;
 
-    if (!send_first(worker, first, &ticket)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!send_first(worker, first, &ticket), false);
     while ((int)(atomic_load(synced) - ticket) < 0) { /* meets G1 */
         if (weir_clock_now_ns() >= end_ns) {
             return false;

@@ -2,8 +2,7 @@
  * The state that the sessions of a worker share: the driver, its devices and their contexts,
  * tenants.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
-#define WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
+#pragma once
 
 #include "base/thread.h"
 #include "host_backend/config/link.h"
@@ -61,5 +60,3 @@ struct weir_worker {
     const struct weir_session_hooks *hooks;           /* NULL: there are none */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
-
-#endif

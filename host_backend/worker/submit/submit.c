@@ -114,9 +114,7 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
     const struct weir_host_function *f = what->kernel ? what->kernel->function : NULL;
     bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
 
-    if (!runs_code) {
-        return false;
-    }
+    WEIR_FAIL_IF(!runs_code, false);
     if (weir_host_stream_capturing(s, stream)) {
         weir_fault_kernel_in_graph(s, f && f->may_assert);
         return false;

@@ -12,8 +12,7 @@
  *
  * Source: docs/design/gate.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_SUBMIT_SUBMIT_H
-#define WEIR_HOST_BACKEND_WORKER_SUBMIT_SUBMIT_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/session/objects.h"
@@ -58,5 +57,3 @@ struct weir_submission {
  */
 CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
                      const struct weir_submission *what);
-
-#endif

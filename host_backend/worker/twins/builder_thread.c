@@ -276,13 +276,9 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
     const struct weir_driver *d = k->module->device->forms->driver;
 
-    if (c->set->n_kernels != 1 || c->set->n_consts != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(c->set->n_kernels != 1 || c->set->n_consts != 0, false);
     const struct weir_forms_twin *twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
-    if (!twin->name) {
-        return false;
-    }
+    WEIR_FAIL_IF(!twin->name, false);
     uint32_t idle = weir_device_idle_begin(k->module->device->forms->worker, NULL);
     CUresult loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {

@@ -16,8 +16,7 @@
  *
  * Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_CARVE_OUT_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_CARVE_OUT_H
+#pragma once
 
 #include "proto/driver_table.h"
 #include <stdbool.h>
@@ -42,5 +41,3 @@ struct weir_forms_carve_out {
  */
 void weir_forms_carve_out_set(const struct weir_driver *driver, CUfunction twin, int percent,
                               struct weir_forms_carve_out *carve_out);
-
-#endif

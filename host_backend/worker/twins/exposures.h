@@ -2,8 +2,7 @@
  * The inside of a session: variables of modules with twins whose addresses the guest has got. Only
  * module_variables.c uses it.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -29,5 +28,3 @@ struct weir_forms_exposures {
     struct weir_forms_exposure *first; /* never NULL: the struct is freed with the last one */
     uint64_t touched_address, touched_bytes;
 };
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Source: CUDA C++ Programming Guide, compute capabilities (sizes of shared memory, registers).
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_FIT_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_FIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -180,5 +179,3 @@ static inline uint32_t weir_forms_register_limit(uint32_t threads, uint32_t kern
     own = own < WEIR_FORMS_LEAST_REGISTERS ? WEIR_FORMS_LEAST_REGISTERS : own;
     return twin_blocks < kernel_blocks || fit < own ? fit : own;
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Source: docs/design/preemption.md
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_FORMS_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_FORMS_H
+#pragma once
 
 #include "host_backend/worker/code/jit.h"
 #include "host_backend/worker/runs/run.h"
@@ -212,5 +211,3 @@ bool weir_forms_is_auto(const struct weir_session *session,
 bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
                        struct weir_host_stream *stream, const struct weir_op_launch_in *in,
                        struct weir_forms_order *order);
-
-#endif

@@ -19,9 +19,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_jit_opti
 {
     m->option_ids = calloc(options->n + 1u, sizeof *m->option_ids);
     m->option_values = calloc(options->n + 1u, sizeof(void *));
-    if (!m->option_ids || !m->option_values) {
-        return false;
-    }
+    WEIR_FAIL_IF(!m->option_ids || !m->option_values, false);
     for (uint32_t i = 0; i < options->n; i++) {
         m->option_ids[i] = options->ids[i];
         m->option_values[i] = options->values[i];

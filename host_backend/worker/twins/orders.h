@@ -3,8 +3,7 @@
  * to the gate what happens to the runs. The struct weir_forms_order of a launch lies in its item's
  * weir_gate_item_room().
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
+#pragma once
 
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/twins/forms.h"
@@ -20,5 +19,3 @@ extern const struct weir_gate_ops weir_orders_of_runs;
  * @thread session
  */
 struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass);
-
-#endif

@@ -1,6 +1,5 @@
 /* Types and functions about modules and devices that the files of this folder share. */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
+#pragma once
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/twins/carve_out.h"
@@ -298,4 +297,3 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** Body of the thread that stops, resumes and resizes runs at random. */
 void *weir_forms_explore(void *device);
-#endif

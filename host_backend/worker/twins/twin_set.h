@@ -2,8 +2,7 @@
  * A twin set is the result of making twins of a module's PTX: the compiled module of twins, and
  * what is needed to launch them. The cache file and the memory hold the same bytes.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
+#pragma once
 
 #include "base/status.h"
 #include "ptx/analysis.h"
@@ -69,5 +68,3 @@ void weir_forms_set_destroy(struct weir_forms_set *set);
 /** Find the kernel of a name; NULL: none. @thread any */
 const struct weir_forms_kernel_info *weir_forms_set_find(const struct weir_forms_set *set,
                                                          const char *name);
-
-#endif

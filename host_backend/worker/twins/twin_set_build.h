@@ -1,6 +1,5 @@
 /* Makes a set of compiled twins from an image's PTX, or reads it from the cache. */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
+#pragma once
 
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/forms.h"
@@ -49,5 +48,3 @@ struct weir_forms_build_report {
 enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
                                   struct weir_forms_set **ret_set,
                                   struct weir_forms_build_report *ret_report) WEIR_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* The driver under measurement: opened by path, so that none is needed to link. */
-#ifndef WEIR_BENCH_FORMS_CUDA_H
-#define WEIR_BENCH_FORMS_CUDA_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 
@@ -72,5 +71,3 @@ bool weir_forms_is_broken(void);
             return false;                                                                          \
         }                                                                                          \
     } while (0)
-
-#endif

@@ -1,6 +1,5 @@
 /* A kernel in all its forms, loaded, and starting them. */
-#ifndef WEIR_BENCH_FORMS_FORMS_H
-#define WEIR_BENCH_FORMS_FORMS_H
+#pragma once
 
 #include "ptx/twin/control_block.h"
 #include "tests/bench/forms/work.h"
@@ -82,5 +81,3 @@ bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_contro
 bool weir_forms_start(const struct weir_forms_set *set, enum weir_forms_build build,
                       struct weir_forms_work *work, struct weir_ptx_form_args *args,
                       uint32_t blocks, CUstream stream);
-
-#endif

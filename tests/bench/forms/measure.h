@@ -1,6 +1,5 @@
 /* The measurements. */
-#ifndef WEIR_BENCH_FORMS_MEASURE_H
-#define WEIR_BENCH_FORMS_MEASURE_H
+#pragma once
 
 #include "tests/bench/forms/report.h"
 
@@ -96,5 +95,3 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
 bool weir_forms_measure_spatial(struct weir_forms_bench *bench,
                                 const struct weir_forms_subject *subject, uint32_t n,
                                 double budget_s);
-
-#endif

@@ -2,8 +2,7 @@
  * What was measured, as plain data in memory that the measuring process shares with the one that
  * started it: if the former ends before its time, what it had found is not lost.
  */
-#ifndef WEIR_BENCH_FORMS_REPORT_H
-#define WEIR_BENCH_FORMS_REPORT_H
+#pragma once
 
 #include "tests/bench/forms/forms.h"
 
@@ -163,5 +162,3 @@ void weir_forms_markdown(const struct weir_forms_results *results, FILE *out);
 
 /** How many items failed, or compared unequal. */
 uint32_t weir_forms_failures(const struct weir_forms_results *results);
-
-#endif

@@ -2,8 +2,7 @@
  * Waiting that ends: every wait has a deadline, after which the process is of no more use (a kernel
  * may hold the GPU for ever) and says so by weir_forms_is_stuck().
  */
-#ifndef WEIR_BENCH_FORMS_WAIT_H
-#define WEIR_BENCH_FORMS_WAIT_H
+#pragma once
 
 #include "tests/bench/forms/cuda.h"
 
@@ -51,5 +50,3 @@ void weir_forms_pause_ns(uint64_t ns);
 
 /** Whether a wait ran out. */
 bool weir_forms_is_stuck(void);
-
-#endif

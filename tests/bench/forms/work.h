@@ -5,8 +5,7 @@
  * compute any element of an output by itself. Outputs are apart from inputs: a kernel may run again
  * and again, and what its original wrote is kept to compare its twins' results with, bit by bit.
  */
-#ifndef WEIR_BENCH_FORMS_WORK_H
-#define WEIR_BENCH_FORMS_WORK_H
+#pragma once
 
 #include "tests/bench/forms/cuda.h"
 
@@ -139,5 +138,3 @@ extern const struct weir_forms_kernel weir_forms_va, weir_forms_nn, weir_forms_b
     __asm__(".section .rodata\nweir_forms_" #name "_ptx:\n.incbin \"" #name ".ptx\"\n"             \
             "weir_forms_" #name "_ptx_end:\n.byte 0\n.previous\n");                                \
     extern const char weir_forms_##name##_ptx[], weir_forms_##name##_ptx_end[]
-
-#endif

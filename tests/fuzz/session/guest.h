@@ -15,8 +15,7 @@
  *
  * Steps have one size so that mutations of one leave the others as they were (mutate.c).
  */
-#ifndef WEIR_TESTS_FUZZ_SESSION_GUEST_H
-#define WEIR_TESTS_FUZZ_SESSION_GUEST_H
+#pragma once
 
 #include "proto/ops.h"
 #include "proto/transport/transport.h"
@@ -135,5 +134,3 @@ void guest_upload(struct guest *guest, uint32_t index, struct weir_op_image_put_
  * @return false: there is no more
  */
 bool guest_prologue(struct guest *guest, enum weir_op *ret_op, union weir_op_any_in *message);
-
-#endif

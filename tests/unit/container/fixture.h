@@ -1,6 +1,5 @@
 /* A temporary folder with files that pass for the guest's libraries. */
-#ifndef WEIR_TESTS_UNIT_CONTAINER_FIXTURE_H
-#define WEIR_TESTS_UNIT_CONTAINER_FIXTURE_H
+#pragma once
 
 #include "../../lib/tl_cmocka.h"
 #include "container/edits.h"
@@ -70,5 +69,3 @@ static inline int fixture_drop(void **state)
     free(f);
     return 0;
 }
-
-#endif

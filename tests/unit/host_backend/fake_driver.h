@@ -1,6 +1,5 @@
 /* A driver that records what it is asked, one letter and its arguments a call. */
-#ifndef WEIR_TESTS_UNIT_HOST_BACKEND_FAKE_DRIVER_H
-#define WEIR_TESTS_UNIT_HOST_BACKEND_FAKE_DRIVER_H
+#pragma once
 
 #include "proto/driver_table.h"
 #include <pthread.h>
@@ -510,5 +509,3 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuArray3DGetDescriptor_v2 = fake_array_descriptor;
     d->cuMemcpy3DAsync_v2 = fake_copy_3d;
 }
-
-#endif

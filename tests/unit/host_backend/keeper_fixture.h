@@ -1,6 +1,5 @@
 /* A keeper for a unit test, as a child of the test. */
-#ifndef WEIR_TESTS_UNIT_HOST_BACKEND_KEEPER_FIXTURE_H
-#define WEIR_TESTS_UNIT_HOST_BACKEND_KEEPER_FIXTURE_H
+#pragma once
 
 #include "host_backend/keeper/keep.h"
 #include "host_backend/supervisor/state/book.h"
@@ -48,5 +47,3 @@ static inline pid_t start_keeper(struct weir_supervisor *of, char *folder)
     assert_true(weir_book_open(of));
     return pid;
 }
-
-#endif

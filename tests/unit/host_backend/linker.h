@@ -1,6 +1,5 @@
 /* A driver that can only link: it gives back the text it was given, behind "linked:". */
-#ifndef WEIR_TESTS_UNIT_TWINS_LINKER_H
-#define WEIR_TESTS_UNIT_TWINS_LINKER_H
+#pragma once
 
 #include "proto/driver_table.h"
 #include <stdio.h>
@@ -57,5 +56,3 @@ static inline void linker_init(struct weir_driver *driver)
     driver->cuLinkComplete = linker_complete;
     driver->cuLinkDestroy = linker_destroy;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What a part of the supervisor waits for, and what it does with what has come. */
-#ifndef WEIR_TESTS_UNIT_HOST_BACKEND_LOOP_TURN_H
-#define WEIR_TESTS_UNIT_HOST_BACKEND_LOOP_TURN_H
+#pragma once
 
 #include "../../lib/tl_cmocka.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -39,5 +38,3 @@ __attribute__((unused)) static void loop_turn(struct weir_supervisor *sup, loop_
     assert_int_equal(weir_host_loop_turn(loop, &woken_ns), WEIR_OK);
     weir_host_loop_destroy(loop);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Four workers of a supervisor's, and programs that wait for one. */
-#ifndef WEIR_TESTS_UNIT_HOST_BACKEND_PROGRAMS_FIXTURE_H
-#define WEIR_TESTS_UNIT_HOST_BACKEND_PROGRAMS_FIXTURE_H
+#pragma once
 
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
@@ -112,5 +111,3 @@ static void was_told(int end, enum weir_status reason, const char *why)
     weir_welcome_destroy(welcome);
     close(end);
 }
-
-#endif

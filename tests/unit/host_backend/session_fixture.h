@@ -1,6 +1,5 @@
 /* A session over the in-process transport and a recording driver; the test is its guest. */
-#ifndef WEIR_TESTS_UNIT_HOST_BACKEND_SESSION_FIXTURE_H
-#define WEIR_TESTS_UNIT_HOST_BACKEND_SESSION_FIXTURE_H
+#pragma once
 
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/memory/vmm.h"
@@ -264,5 +263,3 @@ static inline void make_graph(uint32_t index)
 
     assert_int_equal(call(WEIR_OP_cuGraphCreate, &in, NULL), CUDA_SUCCESS);
 }
-
-#endif

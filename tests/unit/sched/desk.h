@@ -2,8 +2,7 @@
  * A scheduler whose environment writes down what it was told, on a clock of the test's own; and one
  * line for each call into it.
  */
-#ifndef WEIR_TESTS_SCHED_DESK_H
-#define WEIR_TESTS_SCHED_DESK_H
+#pragma once
 
 #include "sched/sched.h"
 #include "tests/lib/tl_cmocka.h"
@@ -203,5 +202,3 @@ static inline uint64_t predicted_us(struct desk *b, weir_sched_id item)
     assert_int_equal(weir_sched_item_query(b->sched, item, &info), WEIR_OK);
     return info.predicted_ns / 1000;
 }
-
-#endif

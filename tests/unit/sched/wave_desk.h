@@ -1,6 +1,5 @@
 /* A desk where kernels are of one wave and others may fill. */
-#ifndef WEIR_TESTS_SCHED_WAVE_DESK_H
-#define WEIR_TESTS_SCHED_WAVE_DESK_H
+#pragma once
 
 #include "sched/predict.h"
 #include "tests/unit/sched/desk.h"
@@ -74,5 +73,3 @@ static inline int how(const struct desk *d, weir_sched_id item)
 
     return level < 0 ? -1 : level == WEIR_SCHED_BELOW || level == WEIR_SCHED_BELOW_EQUAL;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What softgpu's driver tests share: a context, and a module with two small kernels. */
-#ifndef WEIR_TESTS_SOFTGPU_DRIVER_SUPPORT_H
-#define WEIR_TESTS_SOFTGPU_DRIVER_SUPPORT_H
+#pragma once
 
 #include "proto/cuda_abi.h"
 #include <setjmp.h>
@@ -74,5 +73,3 @@ static inline uint32_t sms_cut(CUdevResource *groups, uint32_t n, uint32_t least
     OK(cuDevSmResourceSplitByCount(groups, &n, &all, NULL, 0, least));
     return n;
 }
-
-#endif

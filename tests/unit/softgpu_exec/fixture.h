@@ -1,7 +1,6 @@
 /* What tests of the kernel engine share: a device, a module from tests/data/ptx_exec, memory,
  * launches. */
-#ifndef WEIR_TESTS_SOFTGPU_EXEC_FIXTURE_H
-#define WEIR_TESTS_SOFTGPU_EXEC_FIXTURE_H
+#pragma once
 
 #include "softgpu/exec/exec.h"
 #include "softgpu/memory.h"
@@ -31,5 +30,3 @@ enum weir_status tx_run(struct weir_exec_device *device, const struct weir_exec_
 void tx_must(struct weir_exec_device *device, const struct weir_exec_module *module,
              const char *kernel, struct tx_launch how, const void *params, uint32_t params_bytes);
 extern char tx_text[65536];
-
-#endif

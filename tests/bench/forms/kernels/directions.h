@@ -2,8 +2,7 @@
  * Direction numbers of the quasi-random generator, 31 bits, for three dimensions: the radical
  * inverse in base 2, and Sobol's sequences of the primitive polynomials x + 1 and x^2 + x + 1.
  */
-#ifndef WEIR_BENCH_FORMS_DIRECTIONS_H
-#define WEIR_BENCH_FORMS_DIRECTIONS_H
+#pragma once
 
 #define WEIR_DIRECTIONS_DIMS 3
 #define WEIR_DIRECTIONS_BITS 31
@@ -26,5 +25,3 @@
      0x4e4e2e00u, 0x77774700u, 0x2aaae280u, 0x40007440u, 0x60002e60u, 0x30004730u, 0x480062c8u, \
      0x74003434u, 0x2e004e4eu, 0x47007777u}}
 /* clang-format on */
-
-#endif

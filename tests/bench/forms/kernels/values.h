@@ -3,8 +3,7 @@
  * and the host knows any element without reading one back. Plain C and CUDA C++; every result is
  * exact, so that both sides agree to the bit (the .cu files are compiled without contraction).
  */
-#ifndef WEIR_BENCH_FORMS_VALUES_H
-#define WEIR_BENCH_FORMS_VALUES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -79,5 +78,3 @@ WEIR_VALUE float weir_value_place(uint32_t seed, uint32_t i, uint32_t axis)
 
     return base + weir_value_float(seed + axis, i, -0.125f, 0.25f);
 }
-
-#endif
