@@ -1,5 +1,8 @@
 /* Variables whose addresses a program has asked for: it gives a kernel one of them, and writes and
- * reads both itself. Of a module, and of a library that was loaded before it. */
+ * reads both itself. Of a module, and of a library that was loaded before it.
+ *
+ * drv_variables_asked unload   the library goes first, so that the module's lie where no other
+ *                              worker has them (tests/e2e/test_rebuild.py). */
 #include "check_driver.h"
 
 CHECK_EMBED(variables_asked_ptx, "variables_asked.ptx");
@@ -37,7 +40,7 @@ static void round_of(struct code *c, uint32_t step, const char *what)
     check_int(got, c->want, what);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct code of_library = {0}, of_module = {0};
     CUdeviceptr again;
@@ -62,6 +65,14 @@ int main(void)
         round_of(&of_module, 10 * i, "a module's");
         DRV(cu.ModuleGetGlobal_v2(&again, &bytes, module, "count"));
         check_true(again == of_module.count, "it lies where it lay");
+    }
+    if (argc > 1 && strcmp(argv[1], "unload") == 0) {
+        DRV(cu.LibraryUnload(library));
+        for (uint32_t i = 1; i <= ROUNDS; i++) {
+            round_of(&of_module, i, "a module's, without the library");
+        }
+        DRV(cu.ModuleUnload(module));
+        return driver_end();
     }
     DRV(cu.ModuleUnload(module));
     round_of(&of_library, 7, "a library's, without the module");

@@ -19,7 +19,8 @@ BYTES = 16 * MIB
 SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 # NVML's monitor is in the worker that its program would leave.
-# The driver gives other addresses to the variables of a module after one that lay before it was unloaded; drv_modules has asked for them.
+# The driver gives other addresses to the variables of a module after one that lay before it was unloaded; drv_modules has asked for them
+# (test_other_addresses says what happens then).
 LEFT_OUT = ("drv_nvml", "drv_modules")
 # Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
 STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
@@ -55,6 +56,21 @@ class EachRecord(lib.Case):
         for tenant in (host.tenant("alice"), plain.tenant("alice")):
             self.assertEqual([tenant[k] for k in ("sessions", "used_bytes", "pinned_bytes")], [0, 0, 0])
 
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "WEIR_SOFTGPU_MOVE is softgpu's")
+    def test_other_addresses(self):
+        """A program whose variables cannot lie where they lay ends with the error of a fault, and leaves nothing."""
+        plain = self.host({"alice": {}})
+        host = self.host({"alice": {}}, env={"WEIR_SOFTGPU_MOVE": "1"})
+        program = lib.places.program("drv_variables_asked")
+        self.assertEqual(self.result(program, plain, "unload")[0], 0)
+        status, said = self.result(program, host, "unload")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, r"FAIL drv_variables_asked: .* gave 700")
+        self.assertRegex(host.process.err, 'has another address here .* variable="')
+        self.assertGreater(host.tenant("alice")["moved_sessions"], 0)
+        host.wait_idle(20)
+        self.assertEqual([host.tenant("alice")[k] for k in ("sessions", "used_bytes", "pinned_bytes")], [0, 0, 0])
+
     def of_nvcc(self):
         try:
             folder = test_table.Table.build_with_nvcc(self)
@@ -65,8 +81,8 @@ class EachRecord(lib.Case):
             rows = [line.split() for line in f]
         return [os.path.join(folder, name) for name, *flags in rows if "faulting" not in flags]
 
-    def result(self, path, host):
-        argv, env = lib.guest_argv(host, lib.SHM, "alice", path, [])
+    def result(self, path, host, *args):
+        argv, env = lib.guest_argv(host, lib.SHM, "alice", path, list(args))
         done = lib.Process(argv, env=env, name=path)
         status = done.wait(900)
         return status, re.sub(r"0x[0-9a-f]+|[0-9.]+ ms\b", "a number", done.out)
