@@ -1,6 +1,7 @@
 /*
  * The Activity API: the kinds of records that the program wants, and the records about a call
- * itself: the call, the program's ids for it (external correlation), and its waiting.
+ * itself: the call, the program's ids for it (external correlation), its waiting, and the devices,
+ * context or stream that it made.
  */
 #include "base/status.h"
 #include "guest_cupti/lib.h"
@@ -23,7 +24,8 @@
 #define KINDS                                                                                      \
     (WORK_KINDS | MARKER_KINDS | KIND_BIT(CUPTI_ACTIVITY_KIND_DRIVER) |                            \
      KIND_BIT(CUPTI_ACTIVITY_KIND_RUNTIME) | KIND_BIT(CUPTI_ACTIVITY_KIND_OVERHEAD) |              \
-     KIND_BIT(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) |                                               \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) | KIND_BIT(CUPTI_ACTIVITY_KIND_DEVICE) |        \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_CONTEXT) | KIND_BIT(CUPTI_ACTIVITY_KIND_STREAM) |                \
      KIND_BIT(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION))
 
 static uint64_t kinds; /* atomic; a bit for each kind that is wanted */
@@ -112,6 +114,95 @@ static void record_wait(const struct weir_profile_call *call)
     }
 }
 
+/* ---------------------------------------------------------------- devices, contexts, streams */
+
+static uint32_t maker; /* number of the call that made it, or 0; guarded by weir_cupti_lock() */
+
+static void record_device(uint32_t ordinal, const struct weir_profile_device *device)
+{
+    static const struct {
+        size_t offset;
+        CUdevice_attribute attribute;
+    } members[] = {
+#define M(member, attribute)                                                                       \
+    {offsetof(CUpti_ActivityDevice5, member), CU_DEVICE_ATTRIBUTE_##attribute},
+#include "guest_cupti/device_members.def"
+#undef M
+    };
+    CUpti_ActivityDevice5 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_DEVICE);
+    const int *a = device->attributes;
+    int warp = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] > 0 ? a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] : 1;
+    if (!record) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        memcpy((char *)record + members[i].offset, &a[members[i].attribute], sizeof a[0]);
+    }
+    record->maxWarpsPerMultiprocessor =
+        (uint32_t)(a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR] / warp);
+    /* Two transfers in each cycle of the memory's clock (kHz), of as many bits as its bus has. */
+    record->globalMemoryBandwidth = 2 * (uint64_t)a[CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE] *
+                                    (uint64_t)a[CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH] / 8;
+    record->globalMemorySize = device->bytes;
+    record->id = ordinal;
+    record->uuid = *device->uuid;
+    record->name = strdup(device->name); /* the program frees it */
+    record->isCudaVisible = 1;
+    record->gpuInstanceId = record->computeInstanceId = UINT32_MAX; /* no part of a MIG GPU */
+}
+
+static void record_devices(void)
+{
+    struct weir_profile_device device;
+    for (int i = 0; weir_cupti_session()->device(i, &device); i++) {
+        record_device((uint32_t)i, &device);
+    }
+}
+
+static void record_context(const struct weir_profile_work *stream)
+{
+    CUpti_ActivityContext3 *record =
+        stream->is_null ? weir_cupti_record(CUPTI_ACTIVITY_KIND_CONTEXT) : NULL;
+    if (record) {
+        record->contextId = stream->context;
+        record->deviceId = stream->device;
+        record->computeApiKind = CUPTI_ACTIVITY_COMPUTE_API_CUDA;
+        record->nullStreamId = (uint16_t)stream->stream;
+    }
+}
+
+static void record_stream(const struct weir_profile_work *stream)
+{
+    CUpti_ActivityStream *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_STREAM);
+    if (record) {
+        record->contextId = stream->context;
+        record->streamId = stream->stream;
+        record->priority = (uint32_t)stream->priority;
+        record->flag = stream->is_null           ? CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL
+                       : stream->is_non_blocking ? CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING
+                                                 : CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT;
+        record->correlationId = maker;
+    }
+}
+
+static void record_made(const struct weir_profile_call *call)
+{
+    weir_cupti_lock();
+    maker = call->number;
+    if (call->work.what == WEIR_PROFILE_START && weir_cupti_wants(CUPTI_ACTIVITY_KIND_DEVICE)) {
+        record_devices();
+    }
+    if (call->work.is_new && weir_cupti_wants(CUPTI_ACTIVITY_KIND_CONTEXT)) {
+        record_context(&call->work);
+    }
+    if (call->work.is_new && weir_cupti_wants(CUPTI_ACTIVITY_KIND_STREAM)) {
+        record_stream(&call->work);
+    }
+    weir_cupti_unlock();
+}
+
+/* ---------------------------------------------------------------- calls */
+
 static bool has_work(const struct weir_profile_call *call)
 {
     return call->work.what == WEIR_PROFILE_LAUNCH || call->work.what == WEIR_PROFILE_LAUNCH_GRAPH ||
@@ -126,6 +217,9 @@ void weir_cupti_driver_called(const struct weir_profile_call *call)
     bool named = !call->in_runtime && weir_cupti_wants(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
     bool waited = call->result == CUDA_SUCCESS && sync_types[call->work.what] &&
                   weir_cupti_wants(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    if (call->work.what == WEIR_PROFILE_START || call->work.is_new) {
+        record_made(call);
+    }
     if (told || named || waited) {
         weir_cupti_lock();
         if (named && (told || call->work.what != WEIR_PROFILE_NOTHING)) {
@@ -167,6 +261,7 @@ void weir_cupti_runtime_called(const struct weir_profile_runtime *call)
 /* ---------------------------------------------------------------- entry points */
 
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind);
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind);
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable);
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t enable);
@@ -194,6 +289,22 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
     WEIR_FAIL_IF(!weir_cupti_session(), CUPTI_ERROR_NOT_INITIALIZED);
     __atomic_fetch_or(&kinds, KIND_BIT(kind), __ATOMIC_RELAXED);
     weir_cupti_watch();
+    return CUPTI_SUCCESS;
+}
+
+/* Only here what exists already has records. */
+CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind)
+{
+    WEIR_TRY(cuptiActivityEnable(kind));
+    weir_cupti_lock();
+    maker = 0;
+    if (kind == CUPTI_ACTIVITY_KIND_DEVICE) {
+        record_devices();
+    } else if (kind == CUPTI_ACTIVITY_KIND_CONTEXT || kind == CUPTI_ACTIVITY_KIND_STREAM) {
+        weir_cupti_session()->streams(kind == CUPTI_ACTIVITY_KIND_CONTEXT ? record_context
+                                                                          : record_stream);
+    }
+    weir_cupti_unlock();
     return CUPTI_SUCCESS;
 }
 

@@ -129,6 +129,12 @@ static size_t bytes_of(CUpti_ActivityKind kind)
         return sizeof(CUpti_ActivityMarker2);
     case CUPTI_ACTIVITY_KIND_MARKER_DATA:
         return sizeof(CUpti_ActivityMarkerData2);
+    case CUPTI_ACTIVITY_KIND_DEVICE:
+        return sizeof(CUpti_ActivityDevice5);
+    case CUPTI_ACTIVITY_KIND_CONTEXT:
+        return sizeof(CUpti_ActivityContext3);
+    case CUPTI_ACTIVITY_KIND_STREAM:
+        return sizeof(CUpti_ActivityStream);
     default:
         return 0;
     }

@@ -1,6 +1,6 @@
 /*
  * The Callback API: one subscriber, whose function is called at the beginning and end of calls of
- * the Driver API and the runtime, after the program has waited, and when a context is first seen.
+ * the Driver API and the runtime, after the program has waited, and when a context is made.
  *
  * Calls are watched only if callbacks of calls, or activities, are wanted. The other callbacks come
  * only while calls are watched: profilers subscribe to them for good, which must not slow calls.
@@ -33,7 +33,6 @@ static struct CUpti_Subscriber_st subscriber;               /* callback: atomic;
 static uint64_t wanted[CUPTI_CB_DOMAIN_SIZE][IDS_MAX / 64]; /* atomic; by domain and id */
 static const char *runtime_names[IDS_MAX];                  /* atomic; filled as calls are seen */
 static uint16_t driver_ids[WEIR_PROFILE_SYMBOLS]; /* atomic; id + 1 by symbol; 0: not looked up */
-static uint64_t contexts;                         /* atomic; a bit for each context told, by id */
 
 /* ---------------------------------------------------------------- names and numbers */
 
@@ -98,29 +97,16 @@ static void pack(const struct weir_profile_call *call, uint8_t params[PARAMS_BYT
     }
 }
 
-/* Call back for a context that has not been reported yet. */
-static void tell_context(const struct weir_profile_table *session, CUcontext context)
-{
-    uint32_t number = session->context_number(context);
-    uint64_t bit = UINT64_C(1) << number % 64;
-    const CUpti_ResourceData data = {.context = context};
-    if (number && !(__atomic_fetch_or(&contexts, bit, __ATOMIC_RELAXED) & bit)) {
-        call_back(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED, &data);
-    }
-}
-
 static void tell_of_end(const struct weir_profile_call *call)
 {
-    const struct weir_profile_table *session = weir_cupti_session();
     CUpti_SynchronizeData data = {NULL, NULL};
     if (call->result != CUDA_SUCCESS) {
         return;
     }
-    if (strncmp(call->name, "cuCtxCreate", strlen("cuCtxCreate")) == 0 ||
-        strncmp(call->name, "cuDevicePrimaryCtxRetain", strlen("cuDevicePrimaryCtxRetain")) == 0) {
-        tell_context(session, *(const CUcontext *)(uintptr_t)call->words[0]);
-    }
-    if (call->work.what == WEIR_PROFILE_WAIT_STREAM) {
+    if (call->work.what == WEIR_PROFILE_MAKE_CONTEXT && call->work.is_new) {
+        const CUpti_ResourceData made = {.context = *(const CUcontext *)(uintptr_t)call->words[0]};
+        call_back(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED, &made);
+    } else if (call->work.what == WEIR_PROFILE_WAIT_STREAM) {
         data.stream = (CUstream)(uintptr_t)call->words[0];
         call_back(CUPTI_CB_DOMAIN_SYNCHRONIZE, CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, &data);
     } else if (call->work.what == WEIR_PROFILE_WAIT_CONTEXT) {

@@ -35,6 +35,7 @@ static __thread struct {
     uint32_t number;  /* of the driver's call under way */
     uint32_t runtime; /* number of the runtime's call under way; 0: none */
     uint64_t runtime_start_ns;
+    uint64_t before; /* the newest id of an object when the driver's call began */
     bool in_watcher; /* the watcher runs, and calls functions itself */
 } mine;
 
@@ -73,6 +74,10 @@ static uint8_t what_of(const char *name)
         {"cuStreamSynchronize", WEIR_PROFILE_WAIT_STREAM},
         {"cuEventSynchronize", WEIR_PROFILE_WAIT_EVENT},
         {"cuStreamWaitEvent", WEIR_PROFILE_STREAM_WAITS},
+        {"cuInit", WEIR_PROFILE_START},
+        {"cuCtxCreate", WEIR_PROFILE_MAKE_CONTEXT},
+        {"cuDevicePrimaryCtxRetain", WEIR_PROFILE_MAKE_CONTEXT},
+        {"cuStreamCreate", WEIR_PROFILE_MAKE_STREAM},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (begins(name, kinds[i].begins)) {
@@ -216,14 +221,34 @@ static CUstream describe_launch(enum weir_symbol symbol, const uint64_t *words,
     return (CUstream)(uintptr_t)words[8];
 }
 
+static void place(const struct weir_guest_stream *stream, struct weir_profile_work *work)
+{
+    work->stream = (uint32_t)stream->id;
+    work->context = (uint32_t)stream->ctx->id;
+    work->device = (uint32_t)stream->ctx->device;
+    work->is_new = stream->id > mine.before;
+    work->is_null = stream->legacy;
+    work->is_non_blocking = (stream->flags & CU_STREAM_NON_BLOCKING) != 0;
+    work->priority = stream->priority;
+}
+
 static void describe_stream(CUstream handle, bool is_thread, struct weir_profile_work *work)
 {
     struct weir_guest_stream *stream;
     handle = handle ? handle : is_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     if (weir_guest_stream_get(handle, &stream) == CUDA_SUCCESS) {
-        work->stream = (uint32_t)stream->id;
-        work->context = (uint32_t)stream->ctx->id;
-        work->device = (uint32_t)stream->ctx->device;
+        place(stream, work);
+    }
+}
+
+/* Describe the NULL stream of a context, which may not be current. */
+static void describe_context(CUcontext handle, struct weir_profile_work *work)
+{
+    const struct weir_guest_ctx *ctx = weir_ctx_get(handle);
+    const struct weir_guest_stream *stream =
+        ctx ? __atomic_load_n(&ctx->legacy, __ATOMIC_ACQUIRE) : NULL;
+    if (stream) {
+        place(stream, work);
     }
 }
 
@@ -254,6 +279,15 @@ static void describe(enum weir_symbol symbol, const uint64_t *words, struct weir
         break;
     case WEIR_PROFILE_STREAM_WAITS:
         work->event = words[1];
+        break;
+    case WEIR_PROFILE_START:
+        work->what = mine.before ? WEIR_PROFILE_NOTHING : WEIR_PROFILE_START;
+        return;
+    case WEIR_PROFILE_MAKE_CONTEXT:
+        describe_context(*(const CUcontext *)(uintptr_t)words[0], work);
+        return;
+    case WEIR_PROFILE_MAKE_STREAM:
+        stream = *(const CUstream *)(uintptr_t)words[0];
         break;
     case WEIR_PROFILE_NOTHING:
     case WEIR_PROFILE_WAIT_CONTEXT:
@@ -309,6 +343,7 @@ void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol
         return;
     }
     mine.number = mine.runtime ? mine.runtime : next_number();
+    mine.before = __atomic_load_n(&weir_guest.objects.next_id, __ATOMIC_RELAXED);
     if (!mine.runtime) {
         name_call(symbol, words, bytes, &call);
         call.number = mine.number;
@@ -480,6 +515,33 @@ static int table_device_of(CUcontext context)
     return ctx ? ctx->device : -1;
 }
 
+static void tell_stream(weir_handle handle, void *object, void *user)
+{
+    struct weir_profile_work work;
+    void (**tell)(const struct weir_profile_work *) = user;
+    (void)handle;
+    memset(&work, 0, sizeof work);
+    place(object, &work);
+    (*tell)(&work);
+}
+
+static void table_streams(void (*tell)(const struct weir_profile_work *stream))
+{
+    if (weir_guest_phase_now() == WEIR_PHASE_READY) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_STREAM], tell_stream, &tell);
+    }
+}
+
+static bool table_device(int ordinal, struct weir_profile_device *ret_device)
+{
+    const struct weir_guest_device *device =
+        weir_guest_phase_now() == WEIR_PHASE_READY ? weir_guest_device_get(ordinal) : NULL;
+    WEIR_FAIL_IF(!device, false);
+    *ret_device = (struct weir_profile_device){device->name, &device->uuid, device->attributes,
+                                               device->total_bytes};
+    return true;
+}
+
 bool weir_guest_profile_table(const CUuuid *id, const void **ret_table)
 {
     static const uint8_t uuid[16] = WEIR_PROFILE_TABLE_UUID;
@@ -490,7 +552,9 @@ bool weir_guest_profile_table(const CUuuid *id, const void **ret_table)
                                                     .kernel = table_kernel,
                                                     .context_number = table_context_number,
                                                     .stream_number = table_stream_number,
-                                                    .device_of = table_device_of};
+                                                    .device_of = table_device_of,
+                                                    .streams = table_streams,
+                                                    .device = table_device};
     if (memcmp(id->bytes, uuid, sizeof uuid) != 0) {
         return false;
     }

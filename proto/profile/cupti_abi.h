@@ -36,11 +36,14 @@ typedef enum {
     CUPTI_ACTIVITY_KIND_KERNEL = 3,
     CUPTI_ACTIVITY_KIND_DRIVER = 4,
     CUPTI_ACTIVITY_KIND_RUNTIME = 5,
+    CUPTI_ACTIVITY_KIND_DEVICE = 8,
+    CUPTI_ACTIVITY_KIND_CONTEXT = 9,
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL = 10,
     CUPTI_ACTIVITY_KIND_MARKER = 12,
     CUPTI_ACTIVITY_KIND_MARKER_DATA = 13,
     CUPTI_ACTIVITY_KIND_OVERHEAD = 17,
     CUPTI_ACTIVITY_KIND_MEMCPY2 = 22,
+    CUPTI_ACTIVITY_KIND_STREAM = 37,
     CUPTI_ACTIVITY_KIND_SYNCHRONIZATION = 38,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION = 39,
     CUPTI_ACTIVITY_KIND_GRAPH_TRACE = 51,
@@ -76,6 +79,12 @@ enum {
     CUPTI_METRIC_VALUE_KIND_DOUBLE = 0,
     CUPTI_METRIC_VALUE_KIND_UINT64 = 1,
     CUPTI_METRIC_VALUE_KIND_INT64 = 4,
+};
+enum { CUPTI_ACTIVITY_FLAG_DEVICE_CONCURRENT_KERNELS = 1, CUPTI_ACTIVITY_COMPUTE_API_CUDA = 1 };
+enum {
+    CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT = 1,
+    CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING = 2,
+    CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL = 3,
 };
 enum { CUPTI_CHANNEL_TYPE_COMPUTE = 1, CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY = 2 };
 
@@ -283,6 +292,45 @@ typedef struct {
     uint32_t color, category;
     uint32_t cuptiDomainId, padding;
 } CUpti_ActivityMarkerData2;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t flags;
+    uint64_t globalMemoryBandwidth, globalMemorySize;
+    uint32_t constantMemorySize, l2CacheSize, numThreadsPerWarp, coreClockRate;
+    uint32_t numMemcpyEngines, numMultiprocessors, maxIPC;
+    uint32_t maxWarpsPerMultiprocessor, maxBlocksPerMultiprocessor;
+    uint32_t maxSharedMemoryPerMultiprocessor, maxRegistersPerMultiprocessor;
+    uint32_t maxRegistersPerBlock, maxSharedMemoryPerBlock, maxThreadsPerBlock;
+    uint32_t maxBlockDimX, maxBlockDimY, maxBlockDimZ, maxGridDimX, maxGridDimY, maxGridDimZ;
+    uint32_t computeCapabilityMajor, computeCapabilityMinor;
+    uint32_t id, eccEnabled;
+    CUuuid uuid;
+    const char *name;
+    uint8_t isCudaVisible, isMigEnabled, reserved[6];
+    uint32_t gpuInstanceId, computeInstanceId;
+    CUuuid migUuid;
+    uint32_t isNumaNode, numaId;
+} CUpti_ActivityDevice5;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t contextId, deviceId;
+    uint16_t computeApiKind;
+    uint16_t nullStreamId;
+    uint32_t parentContextId;
+    uint8_t isGreenContext, padding;
+    uint16_t numMultiprocessors;
+    uint32_t cigMode, padding2;
+} CUpti_ActivityContext3;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t contextId, streamId;
+    uint32_t priority;
+    uint32_t flag;
+    uint32_t correlationId;
+} CUpti_ActivityStream;
 
 /* ---------------------------------------------------------------- callbacks */
 

@@ -23,17 +23,20 @@
         0x0e, 0x52, 0xc8, 0x3f, 0x71, 0x9a, 0x4d, 0x06, 0xb3, 0x14, 0xe9, 0x2d, 0x58, 0xa7, 0x60,  \
             0x1c                                                                                   \
     }
-#define WEIR_PROFILE_TABLE_VERSION 2u
+#define WEIR_PROFILE_TABLE_VERSION 3u
 
 #define WEIR_PROFILE_SYMBOLS 1024u
 
-/* What a call does on the device, or waits for. */
+/* What a call does on the device, waits for, or makes. */
 enum weir_profile_what {
     WEIR_PROFILE_NOTHING,
     WEIR_PROFILE_LAUNCH,
     WEIR_PROFILE_LAUNCH_GRAPH,
     WEIR_PROFILE_COPY,
     WEIR_PROFILE_FILL,
+    WEIR_PROFILE_START,        /* the first cuInit */
+    WEIR_PROFILE_MAKE_CONTEXT, /* or retain one that is there: then its stream is not new */
+    WEIR_PROFILE_MAKE_STREAM,
     WEIR_PROFILE_WAIT_CONTEXT,
     WEIR_PROFILE_WAIT_STREAM,
     WEIR_PROFILE_WAIT_EVENT,
@@ -65,6 +68,9 @@ struct weir_profile_work {
     uint64_t bytes; /* of a copy; 0: not known */
     enum weir_profile_memory source, target;
     bool is_async;
+    bool is_new;                   /* the call made the stream, and a NULL stream's context */
+    bool is_null, is_non_blocking; /* the stream */
+    int32_t priority;
 };
 
 /* A call of the Driver API. When a call begins, result, end_ns and work are 0. */
@@ -117,6 +123,14 @@ enum weir_profile_wish {
     WEIR_PROFILE_WISH_GRAPHS, /* of graphs the whole */
 };
 
+/* What the program sees of a device. Pointers stay valid. */
+struct weir_profile_device {
+    const char *name;
+    const CUuuid *uuid;
+    const int *attributes; /* by CUdevice_attribute */
+    uint64_t bytes;        /* of its memory */
+};
+
 /* All functions: any thread. */
 struct weir_profile_table {
     size_t table_bytes;
@@ -134,4 +148,7 @@ struct weir_profile_table {
     uint32_t (*context_number)(CUcontext context);
     uint32_t (*stream_number)(CUcontext context, CUstream stream);
     int (*device_of)(CUcontext context); /* -1: no such context */
+    /* Tell of each stream, as a call that made it would. Asks no host. */
+    void (*streams)(void (*tell)(const struct weir_profile_work *stream));
+    bool (*device)(int ordinal, struct weir_profile_device *ret_device); /* false: there is none */
 };

@@ -5,6 +5,7 @@
  *     e2e_cupti graph      the same of graphs, where the host has a libcupti; whole: where not
  *     e2e_cupti nvtx       markers, as NVTX's headers make them
  *     e2e_cupti ranges     markers and a kernel, without CUPTI
+ *     e2e_cupti resources  devices, contexts and streams, those that come and those that are there
  *     e2e_cupti many N     N launches: all are recorded; dropped without buffers
  *     e2e_cupti callbacks  entries and exits of calls, with their arguments
  *     e2e_cupti twice      records of the second time alone; nothing while it is off
@@ -27,6 +28,7 @@
 #define LAUNCH_ID    307    /* CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel */
 
 static CUptiResult (*enable)(CUpti_ActivityKind);
+static CUptiResult (*enable_and_dump)(CUpti_ActivityKind);
 static CUptiResult (*disable)(CUpti_ActivityKind);
 static CUptiResult (*register_callbacks)(CUpti_BuffersCallbackRequestFunc,
                                          CUpti_BuffersCallbackCompleteFunc);
@@ -49,6 +51,7 @@ static void load(void)
         const char *name;
         void *to;
     } functions[] = {{"cuptiActivityEnable", &enable},
+                     {"cuptiActivityEnableAndDump", &enable_and_dump},
                      {"cuptiActivityDisable", &disable},
                      {"cuptiActivityRegisterCallbacks", &register_callbacks},
                      {"cuptiActivityFlushAll", &flush_all},
@@ -89,6 +92,10 @@ static struct {
     CUpti_ActivityAPI launch; /* the last call of cuLaunchKernel */
     CUpti_ActivityExternalCorrelation named;
     CUpti_ActivitySynchronization2 waited;
+    uint32_t n, at[CUPTI_ACTIVITY_KIND_COUNT]; /* the place of the first record of a kind */
+    CUpti_ActivityDevice5 device[4];
+    CUpti_ActivityContext3 context[4];
+    CUpti_ActivityStream stream[8];
 } rows;
 static struct {
     CUpti_ActivityMarker2 marker[32];
@@ -110,6 +117,8 @@ static void keep(const CUpti_Activity *record)
 {
     const void *at = record;
     uint32_t n = rows.by_kind[record->kind]++;
+    rows.at[record->kind] = n ? rows.at[record->kind] : rows.n;
+    rows.n++;
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel10 *kernel = at;
         rows.in_order = rows.in_order && kernel->start < kernel->end &&
@@ -132,6 +141,12 @@ static void keep(const CUpti_Activity *record)
         memcpy(&nvtx.marker[nvtx.n_markers++ % 32], at, sizeof nvtx.marker[0]);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MARKER_DATA) {
         memcpy(&nvtx.data[nvtx.n_data++ % 32], at, sizeof nvtx.data[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_DEVICE) {
+        memcpy(&rows.device[n % 4], at, sizeof rows.device[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_CONTEXT) {
+        memcpy(&rows.context[n % 4], at, sizeof rows.context[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_STREAM) {
+        memcpy(&rows.stream[n % 8], at, sizeof rows.stream[0]);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER &&
                ((const CUpti_ActivityAPI *)at)->cbid == LAUNCH_ID) {
         memcpy(&rows.launch, at, sizeof rows.launch);
@@ -486,6 +501,143 @@ static void scenario_chain(void)
     check_true(rows.in_order, "in order, too");
 }
 
+/* ---------------------------------------------------------------- devices, contexts, streams */
+
+static const CUpti_ActivityKind resource_kinds[] = {
+    CUPTI_ACTIVITY_KIND_DEVICE, CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_STREAM,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
+
+static void resources(CUptiResult (*by)(CUpti_ActivityKind))
+{
+    memset(&rows, 0, sizeof rows);
+    for (int i = 0; i < 4; i++) {
+        check_int(by(resource_kinds[i]), CUPTI_SUCCESS, "enable a kind");
+    }
+}
+
+static void resources_end(void)
+{
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    for (int i = 0; i < 4; i++) {
+        check_int(disable(resource_kinds[i]), CUPTI_SUCCESS, "disable a kind");
+    }
+}
+
+static void check_device(const CUpti_ActivityDevice5 *device)
+{
+    const struct {
+        uint32_t value;
+        CUdevice_attribute attribute;
+    } some[] = {{device->numMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+                {device->computeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+                {device->l2CacheSize, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+                {device->maxGridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z},
+                {device->maxWarpsPerMultiprocessor * device->numThreadsPerWarp,
+                 CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR}};
+    char name[256];
+    CUuuid uuid;
+    size_t bytes;
+    int value;
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        DRV(cu.DeviceGetAttribute(&value, some[i].attribute, (CUdevice)device->id));
+        check_int(some[i].value, value, "an attribute of the device");
+    }
+    DRV(cu.DeviceGetName(name, sizeof name, (CUdevice)device->id));
+    DRV(cu.DeviceGetUuid_v2(&uuid, (CUdevice)device->id));
+    DRV(cu.DeviceTotalMem_v2(&bytes, (CUdevice)device->id));
+    check_true(device->name && strcmp(device->name, name) == 0, "its name");
+    check_true(memcmp(&device->uuid, &uuid, sizeof uuid) == 0, "its UUID");
+    check_int((long long)device->globalMemorySize, (long long)bytes, "its memory");
+    check_int(device->isCudaVisible, 1, "it is visible");
+    free((void *)(uintptr_t)device->name); /* as CUPTI says */
+}
+
+static void check_stream(uint32_t i, CUcontext of, CUstream stream, uint32_t flag, int priority)
+{
+    const CUpti_ActivityStream *record = &rows.stream[i];
+    uint32_t id;
+    check_int(stream_id(of, stream, 0, &id), CUPTI_SUCCESS, "a stream's id");
+    check_int(record->streamId, id, "the stream");
+    check_int(record->flag, flag, "its kind");
+    check_int((int)record->priority, priority, "its priority");
+}
+
+/* The records of what comes. */
+static void check_new_resources(CUstream streams[2])
+{
+    CUcontext primary, other;
+    CUmodule module;
+    int n_devices;
+    resources(enable);
+    context = driver_begin("e2e_cupti");
+    DRV(cu.StreamCreateWithPriority(&streams[0], CU_STREAM_NON_BLOCKING, -1));
+    DRV(cu.StreamCreate(&streams[1], 0));
+    DRV(cu.CtxCreate_v2(&other, 0, 0));
+    DRV(cu.CtxPopCurrent_v2(NULL));
+    DRV(cu.DevicePrimaryCtxRetain(&primary, 0)); /* it is there already */
+    DRV(cu.Init(0));
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    mix = driver_function(module, "mix");
+    DRV(cu.MemAlloc_v2(&memory, WORDS * sizeof(uint32_t)));
+    launch(WORDS, streams[0]);
+    DRV(cu.CtxSynchronize());
+    resources_end();
+    DRV(cu.DeviceGetCount(&n_devices));
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_DEVICE], n_devices, "devices");
+    check_device(&rows.device[0]);
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONTEXT], 2, "contexts");
+    check_int(rows.context[0].deviceId, 0, "the context's device");
+    check_int(rows.context[0].computeApiKind, CUPTI_ACTIVITY_COMPUTE_API_CUDA, "it is CUDA's");
+    check_int(rows.context[0].nullStreamId, rows.stream[0].streamId, "its NULL stream");
+    check_int(rows.stream[0].contextId, rows.context[0].contextId, "which is in it");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_STREAM], 4, "streams, two of them NULL");
+    check_stream(0, context, NULL, CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL, 0);
+    check_stream(1, context, streams[0], CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING, -1);
+    check_stream(2, context, streams[1], CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT, 0);
+    check_stream(3, other, NULL, CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        check_true(rows.stream[i].correlationId > (i ? rows.stream[i - 1].correlationId : 0) &&
+                       rows.stream[i].correlationId < rows.kernel[0].correlationId,
+                   "the call that made the stream");
+    }
+    for (int i = 0; i < 3; i++) {
+        check_true(rows.at[resource_kinds[i]] < rows.at[resource_kinds[i + 1]],
+                   "devices, contexts and streams come before what is in them");
+    }
+}
+
+static void scenario_resources(void)
+{
+    CUstream streams[3];
+    CUcontext primary;
+    uint32_t id;
+    load();
+    check_int(register_callbacks(requested, completed), CUPTI_SUCCESS, "register callbacks");
+    check_new_resources(streams);
+    resources(enable); /* what is there already has no records, */
+    DRV(cu.DevicePrimaryCtxRetain(&primary, 0));
+    launch(1, CU_STREAM_PER_THREAD); /* but this stream is new */
+    launch(1, CU_STREAM_PER_THREAD);
+    check_int(stream_id(context, CU_STREAM_PER_THREAD, 0, &id), CUPTI_SUCCESS, "a stream's id");
+    DRV(cu.CtxSynchronize());
+    resources_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_DEVICE], 0, "no device is new");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONTEXT], 0, "no context is new");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_STREAM], 1, "the thread's stream is");
+    check_int(rows.stream[0].streamId, id, "its id");
+    DRV(cu.StreamDestroy_v2(streams[1]));
+    resources(enable_and_dump); /* all that is there */
+    resources_end();
+    check_true(rows.by_kind[CUPTI_ACTIVITY_KIND_DEVICE] > 0, "devices");
+    check_device(&rows.device[0]);
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONTEXT], 2, "contexts");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_STREAM], 4, "streams");
+    check_int(rows.stream[0].correlationId, 0, "no call made them now");
+    DRV(cu.StreamCreate(&streams[2], 0));
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_STREAM], 4, "nobody wants another");
+}
+
 /* ---------------------------------------------------------------- NVTX */
 
 /* What NVTX's headers compile into a program: functions by numbers, which a tool may replace. */
@@ -672,6 +824,8 @@ static struct {
     CUfunction function;
     uint64_t scratch;
     int result;
+    uint32_t n_contexts;
+    CUcontext context;
 } seen;
 
 static void called_back(void *user, CUpti_CallbackDomain domain, uint32_t id, const void *at)
@@ -683,6 +837,10 @@ static void called_back(void *user, CUpti_CallbackDomain domain, uint32_t id, co
     } *params = data->functionParams;
     const char *name;
     check_true(user == &seen, "the subscriber's data");
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
+        seen.n_contexts++;
+        seen.context = ((const CUpti_ResourceData *)at)->context;
+    }
     if (domain != CUPTI_CB_DOMAIN_DRIVER_API || id != LAUNCH_ID) {
         return;
     }
@@ -703,6 +861,7 @@ static void called_back(void *user, CUpti_CallbackDomain domain, uint32_t id, co
 static void scenario_callbacks(void)
 {
     CUpti_SubscriberHandle handle, other;
+    CUcontext primary, made;
     seen.result = -1;
     check_int(subscribe(&handle, called_back, &seen), CUPTI_SUCCESS, "subscribe");
     check_int(subscribe(&other, called_back, NULL), CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
@@ -718,6 +877,13 @@ static void scenario_callbacks(void)
     check_true(seen.function == mix, "another one");
     check_int((long long)seen.scratch, 4711, "what the entry left for the exit");
     check_int(seen.result, CUDA_SUCCESS, "the result");
+    check_int(enable_domain(1, handle, CUPTI_CB_DOMAIN_RESOURCE), CUPTI_SUCCESS, "resources");
+    DRV(cu.DevicePrimaryCtxRetain(&primary, 0));
+    check_int(seen.n_contexts, 0, "it is there already");
+    DRV(cu.CtxCreate_v2(&made, 0, 0));
+    check_int(seen.n_contexts, 1, "a context is made");
+    check_true(seen.context == made, "which one");
+    DRV(cu.CtxDestroy_v2(made));
     check_int(enable_domain(1, handle, CUPTI_CB_DOMAIN_NVTX), CUPTI_ERROR_NOT_SUPPORTED, "NVTX");
     check_int(unsubscribe(handle), CUPTI_SUCCESS, "unsubscribe");
     launch(WORDS, NULL);
@@ -767,6 +933,10 @@ int main(int argc, char **argv)
     uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 0;
     if (strcmp(what, "ranges") == 0) {
         scenario_ranges();
+        return driver_end();
+    }
+    if (strcmp(what, "resources") == 0) {
+        scenario_resources();
         return driver_end();
     }
     another.arguments = argc > 3 ? argv + 2 : NULL;

@@ -43,6 +43,9 @@ class Cupti(lib.Case):
     def test_a_graph_is_one_row_without_libcupti(self):
         self.finished(self.host(), "e2e_cupti", "whole")
 
+    def test_rows_of_devices_contexts_and_streams(self):
+        self.finished(self.host(), "e2e_cupti", "resources")
+
     def test_markers_of_nvtx(self):
         host = self.host()
         self.finished(host, "e2e_cupti", "nvtx")
