@@ -464,9 +464,6 @@ static CUresult query_host(const struct weir_stream_point *point)
 static CUresult query_local(const struct weir_stream_point *point)
 {
     struct weir_guest_stream *stream = point->stream;
-    if (weir_guest_stream_passed(point)) {
-        return CUDA_SUCCESS;
-    }
     weir_lock_acquire(&stream->lock);
     bool under_way = __atomic_load_n(&stream->done, __ATOMIC_RELAXED) < stream->mark_covers;
     weir_lock_release(&stream->lock);
@@ -481,11 +478,12 @@ static CUresult query_local(const struct weir_stream_point *point)
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult result;
-    if (weir_guest.channel.remote || weir_guest_capturing()) {
-        result = weir_guest_stream_ask_host(stream);
-    } else {
-        result = query_local(&point);
+    bool captures = weir_guest_capturing();
+    CUresult result = CUDA_SUCCESS;
+    /* What the program has waited for is done, though the driver may see that only in a moment. */
+    if (captures || !weir_guest_stream_passed(&point)) {
+        result = captures || weir_guest.channel.remote ? weir_guest_stream_ask_host(stream)
+                                                       : query_local(&point);
     }
     result = result == CUDA_SUCCESS ? weir_guest_stream_asserts(stream->ctx) : result;
     if (result == CUDA_SUCCESS) {
