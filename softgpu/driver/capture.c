@@ -271,12 +271,11 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
         weir_soft_object_visit(WEIR_SOFT_STREAM, check_joined, &check);
         result = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
     }
-    struct weir_soft_graph *graph = capture->graph;
-    bool own = capture->own_graph;
-    capture_end(capture);
-    WEIR_GIVE(ret, result == CUDA_SUCCESS ? (CUgraph)graph : NULL);
-    if (result != CUDA_SUCCESS && own) {
-        weir_soft_object_retire(graph);
+    WEIR_GIVE(ret, result == CUDA_SUCCESS ? (CUgraph)capture->graph : NULL);
+    if (result == CUDA_SUCCESS) {
+        capture_end(capture);
+    } else {
+        give_up(capture);
     }
     return result;
 }

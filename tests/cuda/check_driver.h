@@ -321,6 +321,17 @@ CHECK_UNUSED static void driver_launch(CUfunction function, unsigned blocks, uns
     DRV(cu.LaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, NULL));
 }
 
+/* Wait for the kernels, and make calls with nothing under way. */
+CHECK_UNUSED static void driver_rest(void)
+{
+    size_t available, total;
+
+    DRV(cu.CtxSynchronize());
+    for (int i = 0; i < 3; i++) {
+        DRV(cu.MemGetInfo_v2(&available, &total));
+    }
+}
+
 /* A file of the include path as a NUL-terminated constant `symbol`, its end at symbol##_end. */
 #define CHECK_EMBED(symbol, file)                                                                  \
     __asm__(".pushsection .rodata\n"                                                               \

@@ -24,23 +24,12 @@ static void begin(struct code *c)
     c->want = (struct shown){.table = {7, 9}, .mean = 0.5};
 }
 
-/* Wait for the kernels, and send something with nothing under way. */
-static void rest(void)
-{
-    size_t available, total;
-
-    DRV(cu.CtxSynchronize());
-    for (int i = 0; i < 3; i++) {
-        DRV(cu.MemGetInfo_v2(&available, &total));
-    }
-}
-
 static void change(struct code *c, uint32_t n)
 {
     void *params[] = {&n};
 
     driver_launch(c->change, 1, WORDS, NULL, params);
-    rest();
+    driver_rest();
     for (uint32_t i = 0; i < WORDS; i++) {
         c->want.table[i] += 3 * (i + n);
     }
@@ -94,7 +83,7 @@ static void kept_address(void)
     DRV(cu.ModuleLoadData(&module, variables_kept_ptx));
     use = driver_function(module, "use");
     driver_launch(driver_function(module, "keep"), 1, 1, NULL, NULL);
-    rest();
+    driver_rest();
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         driver_launch(use, 1, 1, NULL, params);
         DRV(cu.MemcpyDtoH_v2(&got, out, sizeof(got)));

@@ -15,26 +15,15 @@ struct code {
     uint32_t want;
 };
 
-/* Wait for the kernels, and send something with nothing under way. */
-static void rest(void)
-{
-    size_t available, total;
-
-    DRV(cu.CtxSynchronize());
-    for (int i = 0; i < 3; i++) {
-        DRV(cu.MemGetInfo_v2(&available, &total));
-    }
-}
-
 static void round_of(struct code *c, uint32_t step, const char *what)
 {
     uint32_t got;
     void *params[] = {&c->count};
 
     DRV(cu.MemcpyHtoD_v2(c->step, &step, sizeof(step)));
-    rest();
+    driver_rest();
     driver_launch(c->add, 1, 1, NULL, params);
-    rest();
+    driver_rest();
     c->want += step;
     DRV(cu.MemcpyDtoH_v2(&got, c->count, sizeof(got)));
     check_int(got, c->want, what);

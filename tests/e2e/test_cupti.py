@@ -38,10 +38,10 @@ class Cupti(lib.Case):
         self.assertIn("there is no libcupti", host.process.tail())
 
     def test_rows_of_the_nodes_of_graphs(self):
-        self.finished(self.host_with_cupti(), "e2e_cupti", "graph", limit_s=100)
+        self.finished(self.host_with_cupti(), "e2e_cupti_graph", "nodes", limit_s=100)
 
     def test_a_graph_is_one_row_without_libcupti(self):
-        self.finished(self.host(), "e2e_cupti", "whole")
+        self.finished(self.host(), "e2e_cupti_graph", "whole")
 
     def test_rows_of_devices_contexts_and_streams(self):
         self.finished(self.host(), "e2e_cupti", "resources")

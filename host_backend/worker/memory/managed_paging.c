@@ -253,6 +253,15 @@ uint64_t weir_managed_piece(const struct weir_session *session, uint64_t address
     return r && r->chunk->pieces ? address - (address - r->chunk->base) % WEIR_PIECE_BYTES : 0;
 }
 
+/* The present launch uses a piece. */
+static void use(const struct weir_managed *m, struct weir_piece *p)
+{
+    if (p->used != m->paging.launches) {
+        p->before = p->used;
+        p->used = m->paging.launches;
+    }
+}
+
 static void note_use(struct weir_managed *m, uint64_t address)
 {
     struct weir_managed_range *r = weir_managed_find_locked(m, address);
@@ -265,12 +274,7 @@ static void note_use(struct weir_managed *m, uint64_t address)
     n = weir_pieces_count(r->chunk);
     r->chunk->pieces[first].starts = true;
     for (uint32_t i = first; i < n && (i == first || !r->chunk->pieces[i].starts); i++) {
-        struct weir_piece *p = &r->chunk->pieces[i];
-
-        if (p->used != m->paging.launches) {
-            p->before = p->used;
-            p->used = m->paging.launches;
-        }
+        use(m, &r->chunk->pieces[i]);
     }
 }
 
@@ -372,8 +376,7 @@ static uint32_t use_part(struct weir_managed *m, const struct weir_managed_part 
         }
         uint32_t i = (uint32_t)((at - r->chunk->base) / WEIR_PIECE_BYTES);
         p = &r->chunk->pieces[i];
-        p->before = p->used != m->paging.launches ? p->used : p->before;
-        p->used = m->paging.launches;
+        use(m, p);
         p->in_node = in_node || !p->now.on_host;
         n += p->now.on_host;
         at = r->chunk->base + i * WEIR_PIECE_BYTES + weir_piece_bytes(r->chunk, i);

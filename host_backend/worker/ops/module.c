@@ -598,46 +598,39 @@ static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
 /* Note that the guest has asked for a variable's address. Where the session is made again, the
  * address must be the same. */
 static CUresult note_asked(struct weir_session *s, struct weir_host_module *m,
-                           const struct weir_variable *variable, const char *name)
+                           const struct weir_variable *v, const char *name)
 {
     uint64_t due;
     bool first;
 
-    WEIR_FAIL_IF(weir_variables_ask(m, variable, name, &first) != WEIR_OK,
-                 CUDA_ERROR_OUT_OF_MEMORY);
+    WEIR_FAIL_IF(weir_variables_ask(m, v, name, &first) != WEIR_OK, CUDA_ERROR_OUT_OF_MEMORY);
     if (first) {
         due = weir_session_book_next_name(s);
-        if (due != 0 && due != variable->at) {
+        if (due != 0 && due != v->at) {
             weir_log_info(
                 "session: a variable that the program has asked for has another address here "
                 "session=%llu tenant=%s variable=\"%s\" was=0x%llx is=0x%llx",
                 (unsigned long long)s->id, s->tenant->name, name, (unsigned long long)due,
-                (unsigned long long)variable->at);
+                (unsigned long long)v->at);
             return CUDA_ERROR_INVALID_ADDRESS_SPACE;
         }
-        weir_session_book_named(s, variable->at);
+        weir_session_book_named(s, v->at);
     }
     return CUDA_SUCCESS;
 }
 
 /* Allow the guest to name the memory of a variable. */
-static CUresult admit_global(struct weir_session *s, struct weir_host_module *m, const char *name,
-                             CUdeviceptr address, size_t bytes, uint64_t *ret_address,
-                             uint64_t *ret_bytes)
+static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
+                             const struct weir_variable *v, const char *name)
 {
-    const struct weir_variable variable = {
-        .bytes = bytes, .at = address, .managed = is_managed(s, address)};
-
-    WEIR_TRY(note_asked(s, m, &variable, name));
-    if (bytes != 0 && weir_session_check_dptr(s, address, bytes) != CUDA_SUCCESS &&
-        weir_session_admit(s, address, bytes, m) != WEIR_OK) {
+    WEIR_TRY(note_asked(s, m, v, name));
+    if (v->bytes != 0 && weir_session_check_dptr(s, v->at, v->bytes) != CUDA_SUCCESS &&
+        weir_session_admit(s, v->at, v->bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (m->forms && bytes != 0) {
-        weir_forms_exposed(s, m, address, bytes);
+    if (m->forms && v->bytes != 0) {
+        weir_forms_exposed(s, m, v->at, v->bytes);
     }
-    *ret_address = address;
-    *ret_bytes = bytes;
     return CUDA_SUCCESS;
 }
 
@@ -650,8 +643,13 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
 
     WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
-    out->managed = is_managed(s, address);
-    return admit_global(s, m, in->name, address, bytes, &out->address, &out->bytes);
+    const struct weir_variable v = {
+        .at = address, .bytes = bytes, .managed = is_managed(s, address)};
+
+    out->address = v.at;
+    out->bytes = v.bytes;
+    out->managed = v.managed;
+    return admit_global(s, m, &v, in->name);
 }
 
 CUresult weir_host_library_global(struct weir_session *s,
@@ -667,6 +665,11 @@ CUresult weir_host_library_global(struct weir_session *s,
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
     m->used = true;
-    out->managed = is_managed(s, address);
-    return admit_global(s, m, in->name, address, bytes, &out->address, &out->bytes);
+    const struct weir_variable v = {
+        .at = address, .bytes = bytes, .managed = is_managed(s, address)};
+
+    out->address = v.at;
+    out->bytes = v.bytes;
+    out->managed = v.managed;
+    return admit_global(s, m, &v, in->name);
 }

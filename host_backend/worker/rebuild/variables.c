@@ -9,6 +9,7 @@
 #include "host_backend/worker/rebuild/private.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "host_backend/worker/code/variables.h"
 #include "host_backend/worker/device/device.h"
@@ -30,8 +31,15 @@ struct visit {
     struct weir_box *box;
     uint32_t n; /* modules */
     uint64_t bytes;
-    const struct weir_host_module **modules;
-    weir_handle *handles; /* of the modules */
+    struct saved *saved; /* n of them */
+    uint32_t room;
+};
+
+/* A module whose variables are in the box. */
+struct saved {
+    const struct weir_host_module *module;
+    weir_handle handle;
+    CUdeviceptr first; /* its variables' lowest address */
 };
 
 static void visit_code(struct weir_session *s,
@@ -194,31 +202,34 @@ const char *weir_rebuild_variables_why(struct weir_session *session)
 
 static void collect(weir_handle handle, void *object, void *user)
 {
+    const struct weir_host_module *m = object;
     struct visit *visit = user;
+    CUdeviceptr first = UINT64_MAX;
 
-    if (is_saved(object)) {
-        if (visit->modules) {
-            visit->modules[visit->n] = object;
-            visit->handles[visit->n] = handle;
-        }
-        visit->n++;
+    if (!is_saved(m)) {
+        return;
+    }
+    for (uint32_t i = 0; i < m->variables->n; i++) {
+        first = m->variables->of[i].at < first ? m->variables->of[i].at : first;
+    }
+    if (WEIR_GROW(visit->saved, visit->n, visit->room)) {
+        visit->saved[visit->n++] = (struct saved){m, handle, first};
+    } else {
+        visit->box->failed = true;
     }
 }
 
-static CUdeviceptr first_address(const struct weir_variables *v)
+static int lower_first(const void *a, const void *b)
 {
-    CUdeviceptr first = v->of[0].at;
+    const struct saved *x = a, *y = b;
 
-    for (uint32_t i = 1; i < v->n; i++) {
-        first = v->of[i].at < first ? v->of[i].at : first;
-    }
-    return first;
+    return (x->first > y->first) - (x->first < y->first);
 }
 
-static void put(const struct weir_host_module *m, weir_handle handle, struct weir_box *box)
+static void put(const struct saved *saved, struct weir_box *box)
 {
-    const struct weir_variables *v = m->variables;
-    const struct variables head = {handle, v->bytes, m->o.kind, v->n};
+    const struct weir_variables *v = saved->module->variables;
+    const struct variables head = {saved->handle, v->bytes, saved->module->o.kind, v->n};
 
     (void)weir_box_put(box, &head, sizeof head);
     for (uint32_t i = 0; i < v->n; i++) {
@@ -231,31 +242,17 @@ static void put(const struct weir_host_module *m, weir_handle handle, struct wei
  * loaded: the other driver is to place them alike. */
 void weir_rebuild_variables_put(struct weir_session *session, struct weir_box *box, uint32_t *ret_n)
 {
-    struct visit visit = {.session = session};
+    struct visit visit = {.session = session, .box = box};
 
     visit_code(session, collect, &visit);
+    if (visit.n > 1) {
+        qsort(visit.saved, visit.n, sizeof *visit.saved, lower_first);
+    }
+    for (uint32_t i = 0; i < visit.n; i++) {
+        put(&visit.saved[i], box);
+    }
+    free(visit.saved);
     *ret_n = visit.n;
-    visit.modules = calloc(visit.n + 1u, sizeof *visit.modules);
-    visit.handles = calloc(visit.n + 1u, sizeof *visit.handles);
-    box->failed |= !visit.modules || !visit.handles;
-    if (!box->failed) {
-        visit.n = 0;
-        visit_code(session, collect, &visit);
-    }
-    for (uint32_t left = box->failed ? 0 : visit.n, next; left != 0; left--) {
-        next = 0;
-        for (uint32_t i = 1; i < left; i++) {
-            next = first_address(visit.modules[i]->variables) <
-                           first_address(visit.modules[next]->variables)
-                       ? i
-                       : next;
-        }
-        put(visit.modules[next], visit.handles[next], box);
-        visit.modules[next] = visit.modules[left - 1];
-        visit.handles[next] = visit.handles[left - 1];
-    }
-    free(visit.modules);
-    free(visit.handles);
 }
 
 /* Are the variables where they were? Their addresses may be in memory. */
