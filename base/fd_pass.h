@@ -30,7 +30,7 @@ struct weir_fds {
 ssize_t weir_fds_send(int socket_fd, const void *bytes, size_t len, const int *fds, uint32_t n,
                       int flags);
 
-/** As weir_fds_send(), with one descriptor at most. @param pass_fd  -1: none. */
+/** Does what weir_fds_send() does, for one descriptor. @param pass_fd  -1: pass none. */
 static inline ssize_t weir_fd_send(int socket_fd, const void *bytes, size_t len, int pass_fd,
                                    int flags)
 {
@@ -50,8 +50,8 @@ static inline ssize_t weir_fd_send(int socket_fd, const void *bytes, size_t len,
 ssize_t weir_fds_receive(int socket_fd, void *bytes, size_t capacity, int flags, int *fds,
                          uint32_t room, uint32_t *ret_n, int *ret_flags);
 
-/** As weir_fds_receive(), with WEIR_FDS_MAX descriptors at most. @param ret_fds  always written; on
- * failure it has none. */
+/** Does what weir_fds_receive() does, for WEIR_FDS_MAX descriptors at most. @param ret_fds  always
+ * written; empty on failure. */
 ssize_t weir_fd_receive(int socket_fd, void *bytes, size_t capacity, int flags,
                         struct weir_fds *ret_fds);
 

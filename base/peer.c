@@ -21,7 +21,7 @@ static bool is_stopped(int pid)
 }
 
 /* Has a signal or a debugger stopped the process that listens at the socket's other end?
- * false also if this process cannot find out, because there is no /proc or the other process is
+ * Returns false, too, if this process cannot find out: there is no /proc, or the other process is
  * in another pid namespace. */
 static bool peer_is_stopped(int socket_fd)
 {

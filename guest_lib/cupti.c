@@ -11,8 +11,8 @@
  *   3. Objects that were bound before, and name the other copy as needed, get it in each relocated
  *      word that still has the old address.
  *
- * Only data is written, never code: systems that forbid changing code permit this. What a program
- * has asked dlsym() for before stays NVIDIA's.
+ * This writes data only, so it works on systems that do not let a process change its code. A
+ * function pointer that the program got from dlsym() before still calls NVIDIA's library.
  *
  * Locking. The loader may be at work in another thread. dl_iterate_phdr() keeps objects from coming
  * and going, but not from being relocated. Between steps 2 and 3 a dlopen() waits for the loads
