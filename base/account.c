@@ -318,6 +318,25 @@ void weir_account_release_all(struct weir_account *account, const struct weir_am
     }
 }
 
+void weir_account_charge_again(struct weir_account *account, const struct weir_amounts *amounts)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        enum weir_account_item item = (enum weir_account_item)i;
+        struct weir_account_page *page = page_for(account, item);
+        uint64_t amount = amounts->of[i], used, pooled;
+
+        if (page) {
+            atomic_fetch_add_explicit(&page->used[i], amount, memory_order_relaxed);
+            atomic_fetch_add_explicit(&page->of[account->place][i], amount, memory_order_relaxed);
+        }
+        used = atomic_fetch_add_explicit(&account->used[i], amount, memory_order_relaxed);
+        pooled = from_pool(account, item, used, used + amount);
+        if (pooled != 0) {
+            atomic_fetch_add_explicit(&account->pool->used[i], pooled, memory_order_relaxed);
+        }
+    }
+}
+
 bool weir_account_is_device_memory(enum weir_account_item item)
 {
     return item == WEIR_ACCOUNT_DEVICE_MEMORY || item >= WEIR_ACCOUNT_OF_DEVICE;

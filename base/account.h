@@ -180,6 +180,9 @@ bool weir_account_charge(struct weir_account *account, enum weir_account_item it
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount);
 
+/** Charge items again that were given back, though they may exceed their limits now. @thread any */
+void weir_account_charge_again(struct weir_account *account, const struct weir_amounts *amounts);
+
 /** A charged amount is now kept in the page: this process no longer counts it. @thread any */
 void weir_account_passed_on(struct weir_account *account, enum weir_account_item item,
                             uint64_t amount);

@@ -63,6 +63,7 @@ static const struct weir_row host_rows[] = {
      NULL},
     {"worker_idle_s", ROW_U32, AT(weir_host_config, workers.idle_s), 0, 86400, NULL},
     {"mps", ROW_CHOICE, AT(weir_host_config, workers.mps), 0, 0, mps_words},
+    {"mps_alone", ROW_BOOL, AT(weir_host_config, workers.mps_alone), 0, 0, NULL},
     {"on_shortage", ROW_CHOICE, AT(weir_host_config, workers.on_shortage), 0, 0, shortages},
 };
 static const struct weir_row forms_rows[] = {
@@ -168,18 +169,18 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
 
 static void host_default(struct weir_host_config *config)
 {
-    *config =
-        (struct weir_host_config){.socket_mode = 0660,
-                                  .vsock_port = 7070,
-                                  .vm_region_bytes = UINT64_C(1) << 30,
-                                  .quarantine_s = 300,
-                                  .linger_s = 30,
-                                  .exclusive = true,
-                                  .window_base = 0x200000000000,
-                                  .window_bytes = UINT64_C(1) << 40,
-                                  .vmm_base = 0x120000000000,
-                                  .vmm_bytes = UINT64_C(14) << 40,
-                                  .workers = {.spares = 2, .idle_s = 10, .mps = WEIR_MPS_AUTO}};
+    *config = (struct weir_host_config){
+        .socket_mode = 0660,
+        .vsock_port = 7070,
+        .vm_region_bytes = UINT64_C(1) << 30,
+        .quarantine_s = 300,
+        .linger_s = 30,
+        .exclusive = true,
+        .window_base = 0x200000000000,
+        .window_bytes = UINT64_C(1) << 40,
+        .vmm_base = 0x120000000000,
+        .vmm_bytes = UINT64_C(14) << 40,
+        .workers = {.spares = 2, .idle_s = 10, .mps = WEIR_MPS_AUTO, .mps_alone = true}};
     weir_demand_default(&config->demand);
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");

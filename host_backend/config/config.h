@@ -37,6 +37,7 @@ struct weir_workers_config {
     uint32_t idle_s; /* seconds that a worker waits for the next program of its tenant */
     enum weir_shortage on_shortage;
     enum weir_mps mps;
+    bool mps_alone; /* also a program that is alone on its GPUs is a client */
 };
 
 /* May a tenant's kernels run beside others' when a policy wants to co-run them? */

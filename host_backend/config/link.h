@@ -151,7 +151,27 @@ struct weir_link_guest {
 struct weir_link_moved {
     uint32_t connections, sm_pct; /* as its program has asked for them; 0: it has not */
     bool native;                  /* its worker must be outside MPS */
+    bool waits; /* the worker has the session until it is told what becomes of it (MOVE) */
     struct weir_link_guest guest; /* what the next worker is sent; last, since it may grow */
+};
+
+/* What is said of a session that is to go to another worker (docs/design/rebuild.md). */
+enum weir_move {
+    WEIR_MOVE_NO,
+    WEIR_MOVE_ASK,     /* to its worker: let it leave as soon as it has nothing under way */
+    WEIR_MOVE_CANNOT,  /* from it: it stays; the log says why */
+    WEIR_MOVE_ARRIVED, /* from the other worker: it is here, and goes on when this is sent */
+    WEIR_MOVE_FAILED,  /* likewise: it could not be made here, and nothing of it has changed */
+    WEIR_MOVE_GONE,    /* to its worker, which waits: release it, another one has it */
+    WEIR_MOVE_STAY,    /* likewise: go on, no other one has it */
+    WEIR_MOVE_WAITS,   /* in its worker: neither is known yet */
+    WEIR_MOVE_TEST,    /* likewise: to leave after each so many records, for tests */
+};
+
+struct weir_link_move {
+    uint64_t session; /* ASK: 0 means all of the worker's */
+    uint32_t tenant_index;
+    uint32_t what; /* enum weir_move */
 };
 
 struct weir_link_region {
@@ -297,6 +317,7 @@ struct weir_link_message {
         struct weir_link_gate_port gate_port;
         struct weir_link_guest guest;
         struct weir_link_moved moved;
+        struct weir_link_move move;
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_entry entry;

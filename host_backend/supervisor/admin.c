@@ -312,7 +312,13 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
         struct weir_status_session row = message->session_row;
 
         weir_status_end_texts(weir_status_session_fields, &row);
-        row.worker = worker >= 0 ? (uint64_t)sup->workers[worker].pid : 0;
+        if (worker >= 0) {
+            const struct weir_sup_worker *w = &sup->workers[worker];
+
+            row.worker = (uint64_t)w->pid;
+            row.worker_age_s =
+                (double)(weir_host_clock_ns() - w->started_ns) / (double)WEIR_NS_PER_S;
+        }
         weir_sup_append((void **)&g->sessions, &g->n_sessions, &row, sizeof row);
     } else if (message->type == WEIR_LINK_ROW_DEVICE) {
         weir_status_end_texts(weir_status_device_fields, &message->device_row);

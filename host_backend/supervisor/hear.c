@@ -52,6 +52,7 @@ PASS(connections, weir_sup_worker_renew(sup, worker, heard->message.connections)
 PASS(gate_deaf, weir_sup_gate_deaf(sup, worker))
 PASS(stays, sup->workers[worker].ready = sup->workers[worker].stop_by_ns == 0)
 PASS(fault, weir_sup_fault(sup, worker, &heard->message.fault))
+PASS(move, weir_sup_move_heard(sup, worker, &heard->message.move))
 PASS(event, weir_sup_worker_event(sup, worker, &heard->message.event))
 PASS(row, weir_sup_admin_row(sup, worker, &heard->message, heard->fd))
 #undef PASS

@@ -53,6 +53,7 @@ static const struct {
     {weir_sup_gate_watch, weir_sup_gate_tick},
     {weir_mps_watch, weir_mps_tick},
     {weir_sup_programs_watch, weir_sup_programs_tick},
+    {weir_sup_moves_watch, weir_sup_moves_tick},
     {weir_sup_admin_watch, weir_sup_admin_tick},
     {weir_sup_why_watch, weir_sup_why_tick},
     {weir_sup_events_watch, NULL},

@@ -119,6 +119,8 @@ static void dismiss(struct weir_arrival *a)
     struct weir_worker *worker = a->worker;
     const uint64_t one = 1;
 
+    weir_arrival_is_over(a);
+
     pthread_mutex_lock(&worker->lock);
     a->tenant->n_arrivals--;
     if (a->counted) {
@@ -392,6 +394,17 @@ static void say_ended(struct weir_session *session)
     weir_session_event(session, WEIR_EVENT_SESSION_ENDED, "");
 }
 
+/* The session is in its box, and its context dies, as does the process. It is not listed any more,
+ * so that its program is not told. */
+static void leave_dying(struct weir_session *session)
+{
+    delist(session);
+    (void)weir_rebuild_pass_on(session, false);
+    for (;;) {
+        pause();
+    }
+}
+
 static void serve(struct weir_arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
@@ -416,35 +429,33 @@ static void serve(struct weir_arrival *a, struct weir_transport *transport, uint
                       (long long)a->pid);
         return;
     }
-    if (a->moved) {
-        weir_arrival_rebuild(a, session);
-    } else {
+    bool left = false, made = !a->moved || weir_arrival_rebuild(a, session);
+    if (!a->moved) {
         weir_arrival_begin(a, session, name);
     }
-    if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
+    if (!enlist(session) || atomic_load(&a->worker->sticky) != 0 || !made) {
         weir_session_end(session);
     }
     watch(session);
     (void)prctl(PR_SET_NAME, "weir-session");
-    weir_session_run(session);
-    delist(session);
-    int box = session->devices.book ? session->devices.book->box : -1;
-    if (box >= 0 &&
-        !atomic_load(&session->ending)) { /* its context is dead, and the process ends */
-        weir_arrival_pass_on(a, id, box);
-        for (;;) {
-            pause();
+    do {
+        weir_session_run(session);
+        const struct weir_session_book *book = session->devices.book;
+        if (book && book->leaving.box >= 0 && atomic_load(&book->leaving.dying)) {
+            leave_dying(session);
         }
+        left = book && book->leaving.box >= 0 && weir_arrival_leaves(a, session);
+    } while (!left && !atomic_load(&session->ending));
+    if (left) {
+        weir_session_finish(session);
     }
-    if (box < 0) {
+    delist(session);
+    if (!left && (made || !weir_moved_waits(a->moved))) {
         say_ended(session);
     }
     weir_session_clear(session);
     give_up_place(a, session);
     weir_session_destroy(session);
-    if (box >= 0) {
-        weir_arrival_pass_on(a, id, box);
-    }
 }
 
 /* Admit a guest with the connections that it asks for. A monitor needs none: it submits no work. */
@@ -625,10 +636,17 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
                       (long long)guest->pid, text);
         weir_refuse(fd, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         close(fd);
+        if (guest->channel == WEIR_CHANNEL_BOX) {
+            weir_worker_tell(worker,
+                             &(struct weir_link_message){
+                                 .type = WEIR_LINK_MOVE,
+                                 .move = {guest->session, guest->tenant_index, WEIR_MOVE_FAILED}});
+        }
         return;
     }
     if (guest->channel == WEIR_CHANNEL_BOX) {
         a->box_fd = fd;
+        a->in_box = true;
     } else {
         a->fd = fd;
     }

@@ -39,7 +39,19 @@ CUresult weir_arrival_reserve(struct weir_arrival *a)
     return weir_tenant_reserve(a->tenant);
 }
 
-void weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session)
+/* Tell the supervisor once what became of a session that came in a box. */
+static void say(struct weir_arrival *a, enum weir_move what)
+{
+    const struct weir_link_message message = {
+        .type = WEIR_LINK_MOVE, .move = {a->number, a->tenant->index, (uint32_t)what}};
+
+    if (a->in_box) {
+        weir_worker_tell(a->worker, &message);
+    }
+    a->in_box = false;
+}
+
+bool weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session)
 {
     uint64_t begin_ns = weir_clock_now_ns();
     const char *why;
@@ -51,33 +63,45 @@ void weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session)
                       a->program,
                       (double)(weir_clock_now_ns() - begin_ns) / (double)WEIR_NS_PER_MS);
         weir_session_event(session, WEIR_EVENT_SESSION_MOVED, "");
-        return;
+        say(a, WEIR_MOVE_ARRIVED);
+        return true;
     }
-    weir_log_error("session: not rebuilt, ended session=%llu tenant=%s what=\"%s\" result=%d",
-                   (unsigned long long)session->id, a->tenant->name, why, (int)result);
-    weir_session_show_sticky(session, CUDA_ERROR_ILLEGAL_ADDRESS);
-    weir_session_end(session);
+    weir_log_error("session: not rebuilt%s session=%llu tenant=%s what=\"%s\" result=%d",
+                   weir_moved_waits(a->moved) ? "" : ", ended", (unsigned long long)session->id,
+                   a->tenant->name, why, (int)result);
+    if (!weir_moved_waits(a->moved)) {
+        weir_session_show_sticky(session, CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    return false;
 }
 
-void weir_arrival_pass_on(struct weir_arrival *a, uint64_t id, int box)
+void weir_arrival_is_over(struct weir_arrival *a)
 {
-    struct weir_link_message message = {
-        .type = WEIR_LINK_MOVED,
-        .moved = {.connections = a->wish.connections,
-                  .sm_pct = a->wish.sm_pct,
-                  .native = a->wish.launches_on_device,
-                  .guest = {.tenant_index = a->tenant->index,
-                            .generation = __atomic_load_n(&a->tenant->generation, __ATOMIC_RELAXED),
-                            .channel = WEIR_CHANNEL_BOX,
-                            .pid = a->pid,
-                            .session = id}}};
+    say(a, WEIR_MOVE_FAILED);
+}
 
-    memcpy(message.moved.guest.program, a->program, sizeof message.moved.guest.program);
-    if (weir_worker_pass(a->worker, &message, box)) {
-        weir_log_info("session: left session=%llu tenant=%s", (unsigned long long)id,
-                      a->tenant->name);
+/* Count the arrival's session among its tenant's, or not. */
+static void count(struct weir_arrival *a, bool counts)
+{
+    struct weir_amounts one = {0};
+
+    one.of[a->item] = 1;
+    if (counts) {
+        weir_account_charge_again(&a->tenant->account, &one);
+    } else {
+        weir_account_release_all(&a->tenant->account, &one);
     }
-    close(box);
+    a->counted = counts;
+}
+
+bool weir_arrival_leaves(struct weir_arrival *a, struct weir_session *session)
+{
+    count(a, false);
+    bool gone = weir_rebuild_is_gone(session);
+    if (!gone) {
+        count(a, true);
+    }
+    return gone;
 }
 
 void weir_arrival_begin(struct weir_arrival *a, struct weir_session *session, const char *transport)

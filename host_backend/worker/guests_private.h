@@ -37,6 +37,7 @@ struct weir_arrival {
     bool let_in; /* weir_connections_admit() has admitted it */
     int fd;      /* -1: it came without a socket, see the members below */
     int box_fd;  /* of `moved`, until it is opened; or -1 */
+    bool in_box; /* it came in a box, and the supervisor does not know yet what became of it */
     int64_t pid;
     uint32_t pid_here; /* the process on this machine, from the kernel; 0: unknown */
     uint32_t guest_pid;
@@ -67,8 +68,13 @@ enum weir_status weir_arrival_open(struct weir_arrival *a);
 /** Reserve the tenant's window; for a session that has left another worker, without anything of
  * this one's own. @return as weir_tenant_reserve() @thread owner */
 CUresult weir_arrival_reserve(struct weir_arrival *a);
-/** Make everything of such a session again. If that fails, the program gets the error that it would
- * have got in the other worker. @thread owner */
-void weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session);
-/** Give a session that has left this worker to the supervisor. @param box  taken @thread owner */
-void weir_arrival_pass_on(struct weir_arrival *a, uint64_t id, int box);
+/** Make everything of such a session again, and say that it has arrived. If that fails, and its
+ * other worker cannot go on with it, the program gets the error that it would have got there.
+ * @return was it made? @thread owner */
+bool weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session);
+/** Nothing more is done for the arrival: say so if it was a session that has not arrived. @thread
+ * owner */
+void weir_arrival_is_over(struct weir_arrival *a);
+/** Give a session that is in its box to another worker. @return false: no other worker has it, so
+ * that it goes on here @thread owner */
+bool weir_arrival_leaves(struct weir_arrival *a, struct weir_session *session);

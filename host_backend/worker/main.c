@@ -279,6 +279,11 @@ static void on_suspend(struct weir_worker *worker, struct weir_link_heard *heard
     weir_suspend_ask(worker, &heard->message.suspend);
 }
 
+static void on_move(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    weir_rebuild_told(worker, &heard->message.move);
+}
+
 static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     (void)heard;
@@ -314,6 +319,7 @@ static void on_resume(struct weir_worker *worker, struct weir_link_heard *heard)
     pthread_mutex_unlock(&worker->counts.sync_lock);
     weir_worker_status_fill(worker, &r->worker);
     weir_worker_tell(worker, &message);
+    weir_rebuild_say_again(worker);
 }
 
 static void on_release(struct weir_worker *worker, struct weir_link_heard *heard)

@@ -100,7 +100,9 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         s->devices.book = calloc(1, sizeof *s->devices.book); /* without one it stays where it is */
     }
     if (s->devices.book) {
-        s->devices.book->box = -1;
+        s->devices.book->leaving.box = -1;
+        atomic_store(&s->devices.book->leaving.move,
+                     s->platform->moves_every != 0 ? WEIR_MOVE_TEST : WEIR_MOVE_NO);
     }
     s->devices.used = 1; /* the first device is current in a session's thread */
     s->devices.first_use = weir_session_memory_reach;

@@ -491,7 +491,7 @@ void weir_session_run(struct weir_session *session)
             } else {
                 weir_session_rests(session);
                 weir_rebuild_rests(session);
-                if (weir_rebuild_leaves(session)) {
+                if (weir_rebuild_leaves(session) || weir_rebuild_moves(session)) {
                     return;
                 }
             }
@@ -508,9 +508,8 @@ void weir_session_run(struct weir_session *session)
         }
         weir_host_objects_kept_try(session);
         weir_put_off_try(session);
-        if (__builtin_expect(session->platform->moves_every != 0, 0) && status == WEIR_OK &&
-            weir_guests_is_one(session->worker) && weir_rebuild_leaves_for_test(session)) {
-            break;
+        if (status == WEIR_OK && weir_rebuild_moves(session)) {
+            return;
         }
     }
     weir_session_finish(session);

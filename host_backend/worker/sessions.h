@@ -42,7 +42,7 @@ CUresult weir_session_replay(struct weir_session *session, const struct weir_rec
 /**
  * Serve records until the guest ends, breaks the protocol, or the session is ended: then
  * weir_session_finish() has been called. Or until the session leaves its dead context: then
- * session->devices.book->box is set and the session is not ending.
+ * session->devices.book->leaving.box is set and the session is not ending.
  * @thread owner
  */
 void weir_session_run(struct weir_session *session);

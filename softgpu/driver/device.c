@@ -106,15 +106,25 @@ CUresult weir_soft_device_make_room(struct weir_soft_device *device)
     return full && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);
 }
 
-/* For tests: freeing memory takes time. The lock is not held. */
-void weir_soft_device_free_slowly(void)
+/* For tests: let so many milliseconds pass. The lock is not held. */
+static void pass_ms(const char *name)
 {
-    uint64_t ms = env_number("WEIR_SOFTGPU_FREE_MS", 0, 0, 10000);
+    uint64_t ms = env_number(name, 0, 0, 10000);
     struct timespec pause = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
 
     if (ms != 0) {
         nanosleep(&pause, NULL);
     }
+}
+
+void weir_soft_device_free_slowly(void)
+{
+    pass_ms("WEIR_SOFTGPU_FREE_MS");
+}
+
+void weir_soft_device_import_slowly(void)
+{
+    pass_ms("WEIR_SOFTGPU_IMPORT_MS");
 }
 
 uint64_t weir_soft_device_wish_bytes(void)

@@ -143,6 +143,8 @@ CUresult weir_soft_device_make_room(struct weir_soft_device *device);
 void weir_soft_device_give_room(struct weir_soft_device *device);
 /** Smaller reservations of addresses are not where the caller wishes (WEIR_SOFTGPU_WISH). */
 uint64_t weir_soft_device_wish_bytes(void);
+/** Before memory of another process is opened, WEIR_SOFTGPU_IMPORT_MS pass. */
+void weir_soft_device_import_slowly(void);
 /** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
 void weir_soft_device_free_slowly(void);
 

@@ -461,6 +461,7 @@ CUresult weir_soft_cuMemExportToShareableHandle(void *ret, CUmemGenericAllocatio
 CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ret,
                                                   void *os_handle, CUmemAllocationHandleType type)
 {
+    weir_soft_device_import_slowly();
     WEIR_SOFT_LOCKED();
     WEIR_FAIL_IF(!ret || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                  CUDA_ERROR_INVALID_VALUE);

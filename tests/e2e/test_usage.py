@@ -9,7 +9,7 @@ import unittest
 import lib
 
 ALICE = '[[tenant]]\nname = "alice"\n'
-COMMANDS = ("serve", "run", "status", "top", "tenant", "drain", "undrain", "suspend", "resume", "restart", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
+COMMANDS = ("serve", "run", "status", "top", "tenant", "drain", "undrain", "suspend", "resume", "move", "restart", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
             "ptx", "trace", "sim")
 TENANTS_MAX = 256  # WEIR_CONFIG_TENANTS_MAX
 # Actions with an option that has a value: the value is an action's name, too, to be mistaken for one.

@@ -93,20 +93,34 @@ struct weir_mps_sms {
 
 #define WEIR_SHORTAGES_MAX 32
 
+/* How far a worker's session is on its way to another one (moves.c). Zeroed: it stays. */
+struct weir_sup_move {
+    bool wanted;       /* as soon as there is a worker for it */
+    bool asked;        /* its worker was told, and its answer is to come */
+    uint64_t session;  /* 0: any */
+    uint64_t until_ns; /* when to give up if there is no worker for it */
+    uint64_t again_ns; /* after it could not: when to ask for it again by itself */
+};
+
 /* State of a worker of kind PROGRAM. Zeroed: a spare that has served nobody. */
 struct weir_sup_program {
-    pid_t pid;              /* pid of the program in the worker; 0: none, or not known */
-    bool busy;              /* it has a program, or one is on its way */
-    bool stopping;          /* it takes no program any more */
-    bool terminated;        /* its MPS server was told to drop it before the kill */
-    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
-    bool native;            /* it never runs under MPS */
-    bool is_older;          /* it runs the program of the previous release */
-    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
-    uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
-    uint32_t sm_share_pct;  /* percent of the SMs of its contexts; 0: all */
-    uint64_t n_guests;      /* connections that the worker has received */
-    uint64_t idle_since_ns; /* when its last program ended; 0: it has served none */
+    pid_t pid;               /* pid of the program in the worker; 0: none, or not known */
+    bool busy;               /* it has a program, or one is on its way */
+    bool stopping;           /* it takes no program any more */
+    bool terminated;         /* its MPS server was told to drop it before the kill */
+    bool asserted;           /* an assert has ended its context, which is no fault of its domain */
+    bool native;             /* it never runs under MPS */
+    bool is_alone;           /* it is native only since its program was alone on the GPU */
+    bool is_older;           /* it runs the program of the previous release */
+    uint32_t domain;         /* number of its MPS domain, from 1; 0: none */
+    uint32_t connections;    /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
+    uint32_t sm_share_pct;   /* percent of the SMs of its contexts; 0: all */
+    uint64_t n_guests;       /* connections that the worker has received */
+    uint64_t idle_since_ns;  /* when its last program ended; 0: it has served none */
+    uint64_t alone_since_ns; /* since when no other program has a worker on its GPU; 0: one has */
+    struct weir_sup_move move;
+    uint64_t arriving;  /* session that it makes again while another worker waits; 0: none */
+    uint64_t moved_row; /* key of that session in the keeper's book */
 };
 
 /* A program's connection that has no worker yet. */
@@ -119,7 +133,8 @@ struct weir_sup_pending {
     uint32_t sm_pct;      /* requested CUDA_DEVICE_SM_LIMIT; 0: none */
     bool native;          /* the program must run outside MPS: its kernels launch kernels */
     bool moved;           /* no connection: a session that has left a worker, in its box */
-    int from;             /* moved: that worker, its pid, and its MPS domain or 0 */
+    bool waits; /* moved: that worker has the session until it is told what becomes of it */
+    int from;   /* moved: that worker, its pid, and its MPS domain or 0 */
     pid_t from_pid;
     uint32_t from_domain;
     uint64_t since_ns;

@@ -204,6 +204,7 @@ void weir_sup_worker_resumed(struct weir_supervisor *sup, int worker,
         w->tenant = tenant;
         w->program.n_guests = resumed->n_guests;
         w->program.busy = resumed->busy != 0;
+        w->program.is_alone = w->program.native && !sup->config.workers.mps_alone; /* perhaps */
         w->program.pid = (pid_t)resumed->pid;
         w->program.idle_since_ns = w->program.busy ? 0 : weir_host_clock_ns();
     }

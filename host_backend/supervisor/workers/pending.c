@@ -13,6 +13,7 @@
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
 #include "host_backend/supervisor/watch/events.h"
 #include "host_backend/supervisor/workers/programs.h"
 
@@ -29,6 +30,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define AGAIN_NS (10 * WEIR_NS_PER_S) /* pause after a session could not move by itself */
+
 /* Of the session's row in the keeper's book: the same if its message comes again, and no worker can
  * make it that of another worker's session. */
 static uint64_t key_of(const struct weir_sup_pending *moved)
@@ -36,10 +39,49 @@ static uint64_t key_of(const struct weir_sup_pending *moved)
     return (uint64_t)moved->from_pid << 32 | (uint32_t)moved->guest.session;
 }
 
+void weir_sup_move_stays(struct weir_sup_worker *worker)
+{
+    worker->program.move = (struct weir_sup_move){.again_ns = weir_host_clock_ns() + AGAIN_NS};
+}
+
+void weir_sup_move_ends(struct weir_supervisor *sup, int tenant, uint64_t session,
+                        enum weir_move what, int except)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_MOVE,
+                                              .move = {session, (uint32_t)tenant, (uint32_t)what}};
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (i == except || !w->used || w->kind != WEIR_WORKER_PROGRAM || w->tenant != tenant) {
+            continue;
+        }
+        (void)weir_sup_worker_send(sup, i, &message, -1);
+        if (what == WEIR_MOVE_STAY && w->program.move.asked) {
+            weir_sup_move_stays(w);
+        }
+    }
+}
+
+uint64_t weir_sup_pending_given(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    uint64_t key = p->waits ? key_of(p) : 0;
+
+    if (p->moved && !p->waits) {
+        weir_book_drop(sup, WEIR_BOOK_MOVED, key_of(p));
+    }
+    close(p->fd);
+    *p = (struct weir_sup_pending){.fd = -1};
+    return key;
+}
+
 void weir_sup_pending_forget(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     if (p->moved) {
         weir_book_drop(sup, WEIR_BOOK_MOVED, key_of(p));
+    }
+    if (p->waits) {
+        weir_sup_move_ends(sup, (int)p->guest.tenant_index, p->guest.session, WEIR_MOVE_STAY, -1);
     }
     close(p->fd);
     *p = (struct weir_sup_pending){.fd = -1};
@@ -72,7 +114,13 @@ static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *gu
 void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
                         enum weir_status reason, int32_t result, const char *why)
 {
-    refuse(sup, &p->guest, p->fd, reason, result, why);
+    if (p->waits) {
+        weir_log_info("supervisor: a session stays in its worker tenant=%s pid=%lld why=\"%s\"",
+                      sup->tenants[p->guest.tenant_index].config.name, (long long)p->guest.pid,
+                      why);
+    } else {
+        refuse(sup, &p->guest, p->fd, reason, result, why);
+    }
     weir_sup_pending_forget(sup, p);
 }
 
@@ -244,8 +292,13 @@ static struct weir_sup_pending *let_wait(struct weir_supervisor *sup, const stru
     struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), true);
 
     if (!place) {
-        weir_log_warn("supervisor: a session is lost tenant=%s pid=%lld why=\"no place for it\"",
-                      tenant->config.name, (long long)moved->guest.pid);
+        if (moved->waits) {
+            weir_sup_move_ends(sup, (int)tenant->index, moved->guest.session, WEIR_MOVE_STAY, -1);
+        } else {
+            weir_log_warn(
+                "supervisor: a session is lost tenant=%s pid=%lld why=\"no place for it\"",
+                tenant->config.name, (long long)moved->guest.pid);
+        }
         close(box_fd);
         return NULL;
     }
@@ -256,6 +309,7 @@ static struct weir_sup_pending *let_wait(struct weir_supervisor *sup, const stru
                                        .sm_pct = moved->sm_pct,
                                        .native = moved->native,
                                        .moved = true,
+                                       .waits = moved->waits,
                                        .from = row->from,
                                        .from_pid = row->from_pid,
                                        .from_domain = row->from_domain,
@@ -276,7 +330,7 @@ void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
     if (w->kind != WEIR_WORKER_PROGRAM) {
         close(box_fd);
     } else if ((place = let_wait(sup, &row, box_fd))) {
-        sup->tenants[moved->guest.tenant_index].moved++;
+        sup->tenants[moved->guest.tenant_index].moved += !moved->waits;
         weir_book_put(sup, WEIR_BOOK_MOVED, key_of(place), &row, sizeof row, &box_fd, 1);
     }
 }
@@ -357,7 +411,7 @@ bool weir_sup_pending_is_held(const struct weir_supervisor *sup,
                               const struct weir_sup_pending *pending)
 {
     return pending->moved &&
-           ((weir_sup_pending_is_left(sup, pending, pending->from) &&
+           ((!pending->waits && weir_sup_pending_is_left(sup, pending, pending->from) &&
              sup->workers[pending->from].program.busy) ||
             (pending->from_domain != 0 && sup->mps.of[pending->from_domain - 1].blame.open));
 }

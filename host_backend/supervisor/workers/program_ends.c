@@ -19,6 +19,8 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
         return; /* the worker will soon get another connection */
     }
     w->program.busy = false;
+    w->program.is_alone = false;
+    w->program.move = (struct weir_sup_move){0};
     w->program.pid = 0;
     w->program.idle_since_ns = weir_host_clock_ns();
     if (idle->soiled != 0 && !w->program.stopping) {
@@ -89,6 +91,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     if (failed && !(is_full(status) && weir_sup_take_spares(sup))) {
         weir_sup_shortage_begin(sup, w->devices, status, weir_host_clock_ns());
     }
+    weir_sup_move_worker_gone(sup, worker);
     if (domain && is_fault(w, status)) {
         sup->listener->domain_died(sup, worker, WIFSIGNALED(status));
     }

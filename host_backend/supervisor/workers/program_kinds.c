@@ -6,6 +6,7 @@
 #include "host_backend/supervisor/workers/programs.h"
 #include "host_backend/supervisor/workers/worker_for.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* The share of the SMs for the contexts of a worker under MPS: the tenant's limit, or the program's
@@ -20,25 +21,78 @@ static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_su
                : 0;
 }
 
+bool weir_program_is_served(const struct weir_sup_worker *worker)
+{
+    return weir_program_worker_is_there(worker) && worker->ready && worker->program.busy &&
+           worker->tenant >= 0;
+}
+
+bool weir_program_works(const struct weir_sup_worker *worker, uint64_t now_ns)
+{
+    uint64_t since_ns = worker->spin_page ? atomic_load_explicit(&worker->spin_page->rests_since_ns,
+                                                                 memory_order_relaxed)
+                                          : 0;
+
+    return since_ns == 0 || now_ns < since_ns + WEIR_ALONE_NS;
+}
+
+/* Is the program, or the one that is to come, the only one that works on its GPUs?
+ * @param worker  of the program, or -1 */
+static bool is_only(const struct weir_supervisor *sup, const char *devices, int worker)
+{
+    pid_t own = worker >= 0 ? sup->workers[worker].program.pid : 0;
+    uint64_t now_ns = weir_host_clock_ns();
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+        bool is_same = i == worker || (own != 0 && w->program.pid == own); /* it moves just now */
+
+        if (!is_same && weir_program_is_served(w) && weir_program_works(w, now_ns) &&
+            weir_devices_meet(w->devices, devices)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The kind of worker that a program of the tenant gets. @param p  the program's requests; all zeros
  * for a spare. */
 static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
                                          const struct weir_sup_tenant *tenant,
                                          const struct weir_sup_pending *p)
 {
+    const char *devices = weir_sup_devices_of(sup, tenant);
     bool native = !sup->mps.wanted || weir_sup_is_strict(tenant) ||
                   tenant->faults.quarantine_end_ns != 0 || p->native;
+    uint32_t share_pct = native ? 0 : share_of(sup, tenant, p->sm_pct);
+    bool alone = !native && share_pct == 0 && !sup->config.workers.mps_alone &&
+                 is_only(sup, devices, p->moved ? p->from : -1);
 
-    return (struct weir_program_kind){.devices = weir_sup_devices_of(sup, tenant),
+    return (struct weir_program_kind){.devices = devices,
                                       .connections = p->connections,
-                                      .sm_share_pct = native ? 0 : share_of(sup, tenant, p->sm_pct),
-                                      .native = native};
+                                      .sm_share_pct = share_pct,
+                                      .native = native || alone,
+                                      .is_alone = alone};
 }
 
 struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
                                                   const struct weir_sup_pending *p)
 {
     return kind_for(sup, &sup->tenants[p->guest.tenant_index], p);
+}
+
+struct weir_program_kind weir_program_kind_now(const struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_program_kind own = weir_program_kind_of(w), now;
+    const struct weir_sup_pending p = {.connections = own.connections,
+                                       .native = own.native && !w->program.is_alone,
+                                       .moved = true,
+                                       .from = worker};
+
+    now = kind_for(sup, &sup->tenants[w->tenant], &p);
+    now.sm_share_pct = now.native ? 0 : own.sm_share_pct;
+    return now;
 }
 
 struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *w)
@@ -93,6 +147,15 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
 
         if (p->used) {
             struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
+
+            n += weir_program_kind_is_same(&wanted, kind);
+        }
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->program.move.wanted && weir_program_worker_is_there(w) && w->tenant >= 0) {
+            struct weir_program_kind wanted = weir_program_kind_now(sup, i);
 
             n += weir_program_kind_is_same(&wanted, kind);
         }
@@ -162,6 +225,9 @@ const char *weir_sup_program_state(const struct weir_sup_worker *worker)
     }
     if (!worker->ready) {
         return "starting";
+    }
+    if (worker->program.move.wanted) {
+        return "moving";
     }
     return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
 }

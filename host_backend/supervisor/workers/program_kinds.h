@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "host_backend/config/config.h"
 #include "host_backend/supervisor/workers/programs.h"
 
@@ -13,11 +14,28 @@ struct weir_program_kind {
     uint32_t connections;  /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     uint32_t sm_share_pct; /* percent of the SMs that its contexts have; 0: all */
     bool native;           /* the worker never runs under MPS */
+    bool is_alone;         /* native only since its program is alone on the GPU */
 };
 
 /** The kind that a pending program wants. */
 struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
                                                   const struct weir_sup_pending *pending);
+/* A program without work for so long leaves others alone. */
+#define WEIR_ALONE_NS (5 * WEIR_NS_PER_S)
+
+/** Has the worker a program? */
+bool weir_program_is_served(const struct weir_sup_worker *worker);
+/** Does its program work, or has it worked lately? */
+bool weir_program_works(const struct weir_sup_worker *worker, uint64_t now_ns);
+/** The kind that the program of a worker wants now. */
+struct weir_program_kind weir_program_kind_now(const struct weir_supervisor *sup, int worker);
+/** Find a free worker of the kind that was the tenant's before, or else a spare; -1: none. */
+int weir_sup_program_free_worker(const struct weir_supervisor *sup,
+                                 const struct weir_sup_pending *pending,
+                                 const struct weir_program_kind *wanted);
+/** Start a worker of the kind, unless as many start as programs wait for one. */
+void weir_sup_program_start(struct weir_supervisor *sup, const struct weir_program_kind *kind,
+                            uint64_t now_ns);
 /** The kind of a worker of programs. */
 struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *worker);
 bool weir_program_kind_is_same_but_share(const struct weir_program_kind *a,

@@ -108,10 +108,11 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* Find a free worker that was the tenant's before, or else a spare. Prefer the domain with most
- * programs, because the GPU takes turns between domains; then prefer more connections. */
-static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
-                       const struct weir_program_kind *wanted)
+/* Prefers the domain with most programs, because the GPU takes turns between domains; then more
+ * connections. */
+int weir_sup_program_free_worker(const struct weir_supervisor *sup,
+                                 const struct weir_sup_pending *p,
+                                 const struct weir_program_kind *wanted)
 {
     uint32_t best_worth = 0;
     int best = -1;
@@ -202,11 +203,17 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
         weir_sup_tenant_join(sup, tenant, worker);
     }
     if (!w->program.busy) {
+        w->program.is_alone = weir_program_kind_wanted(sup, p).is_alone;
         w->program.busy = true;
         w->program.pid = (pid_t)p->guest.pid;
     }
     w->program.n_guests++;
-    if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
+    if (weir_sup_worker_send(sup, worker, &message, p->fd)) {
+        w->program.arriving = p->waits ? p->guest.session : 0;
+        w->program.moved_row = weir_sup_pending_given(sup, p);
+        return;
+    }
+    if (!p->moved) {
         weir_refuse(p->fd, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is not ready");
     }
     weir_sup_pending_forget(sup, p);
@@ -458,7 +465,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         send_to(sup, p, worker);
         return false;
     }
-    uint32_t busy = n_busy(sup, tenant->index);
+    uint32_t busy = n_busy(sup, tenant->index) - p->waits; /* its other worker counts for it */
     if (busy >= tenant->config.sessions_max) {
         if (now_ns >= place_until_ns(sup, p)) {
             refuse_session(sup, p);
@@ -472,7 +479,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         }
         return false;
     }
-    worker = free_worker(sup, p, &wanted);
+    worker = weir_sup_program_free_worker(sup, p, &wanted);
     if (worker >= 0 || busy + ahead < tenant->config.sessions_max) {
         weir_sup_contexts_take(sup, contexts, tenant);
     }
@@ -481,6 +488,17 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         return false;
     }
     return busy + ahead < tenant->config.sessions_max;
+}
+
+void weir_sup_program_start(struct weir_supervisor *sup, const struct weir_program_kind *kind,
+                            uint64_t now_ns)
+{
+    struct lack lack;
+
+    if (!is_driver_busy(sup, kind->devices, now_ns) &&
+        weir_program_n_unassigned(sup, kind) < weir_program_n_waiting(sup, kind)) {
+        (void)start_one(sup, kind, true, now_ns, &lack);
+    }
 }
 
 /* Start a worker for the program, or refuse it. Does nothing if enough workers are starting. */

@@ -41,7 +41,16 @@ uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
 /** Take over sessions that have left their workers, when all workers of the last host have answered
  * what they serve. */
 void weir_sup_pending_adopt(struct weir_supervisor *sup);
-/** Close a pending connection that its worker has received, or that has ended. */
+/** Tell the worker that waits with a session what becomes of it. @param what  WEIR_MOVE_GONE,
+ * WEIR_MOVE_STAY @param except  the worker that has it, or -1 */
+void weir_sup_move_ends(struct weir_supervisor *sup, int tenant, uint64_t session,
+                        enum weir_move what, int except);
+/** A session stays in its worker: it is not asked again by itself for a while. */
+void weir_sup_move_stays(struct weir_sup_worker *worker);
+/** Close a pending connection that its worker has received.
+ * @return key of the keeper's row of a session whose other worker waits, which stays; or 0 */
+uint64_t weir_sup_pending_given(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/** Close a pending connection that has ended. */
 void weir_sup_pending_forget(struct weir_supervisor *sup, struct weir_sup_pending *pending);
 /** Refuse all pending connections, since the host stops. */
 void weir_sup_pending_close(struct weir_supervisor *sup);
@@ -61,6 +70,21 @@ void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop 
 
 /** Announce once that the host is ready: when all its first workers and spares are ready. */
 void weir_sup_announce(struct weir_supervisor *sup);
+
+/* moves.c */
+
+/** Have a worker's sessions go on in another worker, or one of them. @param session  0: all */
+void weir_sup_move_want(struct weir_supervisor *sup, int worker, uint64_t session);
+/** A worker says how a move goes on. */
+void weir_sup_move_heard(struct weir_supervisor *sup, int worker,
+                         const struct weir_link_move *move);
+/** A worker is gone: if it was making a session again, that stays where it was. */
+void weir_sup_move_worker_gone(struct weir_supervisor *sup, int worker);
+/** Ask for moves that are wanted, as soon as there are workers for them; and for those of programs
+ * that have become alone on a GPU, or are not any more (mps_alone). */
+void weir_sup_moves_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Wake the loop when weir_sup_moves_tick() is due. */
+void weir_sup_moves_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* program_ends.c */
 

@@ -56,6 +56,11 @@ const struct weir_session_carried *weir_moved_about(const struct weir_moved *mov
     return &moved->head.about;
 }
 
+bool weir_moved_waits(const struct weir_moved *moved)
+{
+    return moved->head.waits != 0;
+}
+
 enum weir_status weir_moved_transport(struct weir_moved *moved,
                                       struct weir_transport **ret_transport)
 {
@@ -185,6 +190,7 @@ CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *sessi
     for (uint32_t i = 0; i < head->n_times; i++) {
         WEIR_TRY(get_time(s, &moved->box));
     }
+    s->devices.book->leaving.came = true;
     weir_session_continue(s, &head->about);
     return weir_session_enter(s, 0);
 }

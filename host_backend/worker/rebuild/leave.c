@@ -1,6 +1,6 @@
 /*
  * Sessions that leave: everything of a session goes into a box, without a call of the driver, since
- * its context may be dead.
+ * its context may be dead. If it lives, the session waits here until another worker has it.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,10 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long sessions may take to leave. The supervisor kills the workers of a domain 0.5 s after it
  * has told them to go (LEAVE_WAIT_NS in domains/mps.c). */
 #define LEAVE_NS (400 * WEIR_NS_PER_MS)
+#define MOVE_NS  (10 * WEIR_NS_PER_S)  /* how long work of a session may go on that is to move */
+#define WAIT_NS  (10 * WEIR_NS_PER_MS) /* between looks whether a session that waits has ended */
 
 /* ---------------------------------------------------------------- the parts of a box */
 
@@ -118,7 +121,7 @@ static void fill_head(const struct weir_session *s, const struct weir_transport_
 }
 
 /* Put the session into a box. false: it stays, and nothing has changed. */
-static bool pack(struct weir_session *s)
+static bool pack(struct weir_session *s, bool waits)
 {
     struct weir_transport_state state;
     struct weir_box_head head = {0};
@@ -130,6 +133,7 @@ static bool pack(struct weir_session *s)
         return false;
     }
     fill_head(s, &state, &head);
+    head.waits = waits;
     (void)weir_box_put(&box, NULL, sizeof head);
     weir_box_put_file(&box, WEIR_BOX_SEGMENT, 0, state.segment_fd);
     weir_box_put_file(&box, WEIR_BOX_SOCKET, 0, state.socket_fd);
@@ -137,7 +141,7 @@ static bool pack(struct weir_session *s)
         weir_box_put_file(&box, WEIR_BOX_PROCESS, 0, state.pid_fd);
     }
     put_images(s, &box, &head.n_images);
-    weir_rebuild_memory_put(s, &box, &head.memory);
+    weir_rebuild_memory_put(s, &box, &head.memory, &s->devices.book->leaving.lent);
     put_records(s, &box, &head.n_records);
     weir_rebuild_variables_put(s, &box, &head.n_variables);
     weir_host_objects_visit(s, WEIR_KIND_EVENT, put_time, &times);
@@ -145,9 +149,9 @@ static bool pack(struct weir_session *s)
     if (!box.failed) {
         memcpy(box.bytes, &head, sizeof head);
     }
-    status = weir_box_send(&box, &s->devices.book->box);
+    status = weir_box_send(&box, &s->devices.book->leaving.box);
     if (status != WEIR_OK) {
-        s->devices.book->box = -1;
+        s->devices.book->leaving.box = -1;
         weir_log_warn("session: cannot leave session=%llu tenant=%s bytes=%zu files=%u why=\"%s\"",
                       (unsigned long long)s->id, s->tenant->name, box.n, box.n_files,
                       weir_status_text(status));
@@ -156,7 +160,37 @@ static bool pack(struct weir_session *s)
     return status == WEIR_OK;
 }
 
-/* ---------------------------------------------------------------- when */
+bool weir_rebuild_pass_on(struct weir_session *session, bool waits)
+{
+    struct weir_session *s = session;
+    struct weir_session_carried about;
+    struct weir_link_message message = {.type = WEIR_LINK_MOVED};
+    struct weir_link_moved *moved = &message.moved;
+    int box = s->devices.book->leaving.box;
+
+    weir_session_carry(s, &about);
+    moved->connections = about.wish.connections;
+    moved->sm_pct = about.wish.sm_pct;
+    moved->native = about.wish.launches_on_device;
+    moved->waits = waits;
+    moved->guest = (struct weir_link_guest){
+        .tenant_index = s->tenant->index,
+        .generation = __atomic_load_n(&s->tenant->generation, __ATOMIC_RELAXED),
+        .channel = WEIR_CHANNEL_BOX,
+        .pid = about.pid,
+        .session = about.id};
+    memcpy(moved->guest.program, about.program, sizeof moved->guest.program);
+    s->devices.book->leaving.box = -1;
+    bool passed = weir_worker_pass(s->worker, &message, box);
+    close(box);
+    if (passed) {
+        weir_log_info("session: left session=%llu tenant=%s", (unsigned long long)s->id,
+                      s->tenant->name);
+    }
+    return passed;
+}
+
+/* ---------------------------------------------------------------- a dying context */
 
 /* Log why a session does not leave. */
 static void tell_why(const struct weir_session *s)
@@ -175,8 +209,8 @@ static uint32_t ask_all(struct weir_worker *worker, bool first)
     uint32_t n = 0;
 
     for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
-        if (s->devices.book && atomic_load(&s->devices.book->may_leave)) {
-            atomic_store(&s->devices.book->asked, true);
+        if (s->devices.book && atomic_load(&s->devices.book->leaving.may)) {
+            atomic_store(&s->devices.book->leaving.dying, true);
             weir_session_call(s);
             n++;
         } else if (first && !weir_session_is_monitor(s)) {
@@ -203,19 +237,142 @@ bool weir_rebuild_leaves(struct weir_session *session)
 {
     struct weir_session_book *book = session->devices.book;
 
-    if (!book || !atomic_load(&book->asked) || !book->rests) {
+    if (!book || !atomic_load(&book->leaving.dying) || !book->rests) {
         return false;
     }
-    if (!atomic_load(&book->may_leave) || !pack(session)) {
-        atomic_store(&book->may_leave, false);
+    if (!atomic_load(&book->leaving.may) || !pack(session, false)) {
+        atomic_store(&book->leaving.may, false);
         return false;
     }
     return true;
 }
 
-bool weir_rebuild_leaves_for_test(struct weir_session *session)
+/* ---------------------------------------------------------------- a context that lives */
+
+void weir_rebuild_say(const struct weir_session *session, enum weir_move what)
 {
-    return session->devices.book &&
-           weir_session_calls(session) % session->platform->moves_every == 0 &&
-           weir_rebuild_is_quiet(session) && !weir_rebuild_prepare(session) && pack(session);
+    const struct weir_link_message message = {
+        .type = WEIR_LINK_MOVE, .move = {session->id, session->tenant->index, (uint32_t)what}};
+
+    weir_worker_tell(session->worker, &message);
+}
+
+static void cannot(struct weir_session *s, const char *why)
+{
+    weir_log_info("session: asked to move, but stays session=%llu tenant=%s why=\"%s\"",
+                  (unsigned long long)s->id, s->tenant->name, why);
+    weir_rebuild_say(s, WEIR_MOVE_CANNOT);
+    s->devices.book->leaving.by_ns = 0;
+    atomic_store(&s->devices.book->leaving.move, WEIR_MOVE_NO);
+}
+
+static void tell_one(struct weir_session *s, const struct weir_link_move *move)
+{
+    struct weir_session_book *book = s->devices.book;
+    unsigned no = WEIR_MOVE_NO, waits = WEIR_MOVE_WAITS;
+
+    if (!book && move->what == WEIR_MOVE_ASK) {
+        weir_rebuild_say(s, WEIR_MOVE_CANNOT);
+    } else if (book && move->what == WEIR_MOVE_ASK) {
+        if (atomic_compare_exchange_strong(&book->leaving.move, &no, WEIR_MOVE_ASK)) {
+            weir_session_call(s);
+        }
+    } else if (book && (move->what == WEIR_MOVE_GONE || move->what == WEIR_MOVE_STAY) &&
+               atomic_compare_exchange_strong(&book->leaving.move, &waits, move->what)) {
+        weir_futex_wake((uint32_t *)&book->leaving.move, 1);
+    }
+}
+
+void weir_rebuild_told(struct weir_worker *worker, const struct weir_link_move *move)
+{
+    const struct weir_link_message none = {
+        .type = WEIR_LINK_MOVE, .move = {move->session, move->tenant_index, WEIR_MOVE_CANNOT}};
+    bool any = false;
+
+    for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
+        if (!weir_session_is_monitor(s) &&
+            (s->id == move->session || (move->session == 0 && move->what == WEIR_MOVE_ASK))) {
+            tell_one(s, move);
+            any = true;
+        }
+    }
+    weir_sessions_unlock(worker);
+    if (!any && move->what == WEIR_MOVE_ASK) {
+        weir_worker_tell(worker, &none);
+    }
+}
+
+void weir_rebuild_say_again(struct weir_worker *worker)
+{
+    for (const struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
+        if (s->devices.book && s->devices.book->leaving.came) {
+            weir_rebuild_say(s, WEIR_MOVE_ARRIVED);
+        }
+    }
+    weir_sessions_unlock(worker);
+}
+
+/* Has the worker no other session, such as a monitor of the same program? */
+static bool is_only(struct weir_session *s)
+{
+    const struct weir_session *first = weir_sessions_lock(s->worker);
+    bool only = first == s && !s->next;
+
+    weir_sessions_unlock(s->worker);
+    return only;
+}
+
+bool weir_rebuild_moves_now(struct weir_session *session)
+{
+    struct weir_session_book *book = session->devices.book;
+    bool asked = atomic_load(&book->leaving.move) == WEIR_MOVE_ASK;
+    uint64_t now_ns = weir_clock_now_ns();
+    const char *why;
+
+    if (!asked && weir_session_calls(session) % session->platform->moves_every != 0) {
+        return false;
+    }
+    book->leaving.by_ns = book->leaving.by_ns == 0 ? now_ns + MOVE_NS : book->leaving.by_ns;
+    if (!weir_rebuild_is_quiet(session)) {
+        if (asked && now_ns >= book->leaving.by_ns) {
+            cannot(session, "its work goes on");
+        }
+        return false;
+    }
+    why = is_only(session) ? weir_rebuild_prepare(session) : "its worker has other connections";
+    if (!why && pack(session, true)) {
+        return true;
+    }
+    if (asked) {
+        cannot(session, why ? why : "its box was not made");
+    }
+    return false;
+}
+
+bool weir_rebuild_is_gone(struct weir_session *session)
+{
+    struct weir_session_book *book = session->devices.book;
+    struct weir_account *account = &session->tenant->account;
+    bool test = session->platform->moves_every != 0;
+    unsigned told;
+
+    weir_account_release_all(account, &book->leaving.lent); /* the other worker charges it */
+    atomic_store(&book->leaving.move, WEIR_MOVE_WAITS);
+    if (!weir_rebuild_pass_on(session, true)) {
+        atomic_store(&book->leaving.move, WEIR_MOVE_STAY);
+    }
+    while ((told = atomic_load(&book->leaving.move)) == WEIR_MOVE_WAITS &&
+           !atomic_load(&session->ending)) {
+        (void)weir_futex_wait((const uint32_t *)&book->leaving.move, told, WAIT_NS);
+    }
+    if (told != WEIR_MOVE_STAY) {
+        weir_rebuild_memory_is_lent(session);
+        return true;
+    }
+    weir_account_charge_again(account, &book->leaving.lent);
+    weir_log_info("session: goes on where it was session=%llu tenant=%s",
+                  (unsigned long long)session->id, session->tenant->name);
+    book->leaving.by_ns = 0;
+    atomic_store(&book->leaving.move, test ? WEIR_MOVE_TEST : WEIR_MOVE_NO);
+    return false;
 }

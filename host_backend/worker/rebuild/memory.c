@@ -92,17 +92,26 @@ struct handle {
 struct packing {
     struct weir_box *box;
     struct weir_box_counts *counts;
+    struct weir_amounts *charged;
 };
 
+static void add_charge(struct weir_amounts *sum, const struct weir_amounts *charged)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        sum->of[i] += charged->of[i];
+    }
+}
+
 /* Put an allocation, which may have several mappings and handles, once. */
-static void put_alloc(struct weir_box *box, const struct weir_vmm_alloc *a, uint32_t *n)
+static void put_alloc(struct packing *p, const struct weir_vmm_alloc *a)
 {
     const struct alloc alloc = {a->id, a->bytes, a->cleared_bytes, a->device, a->handle_types};
 
-    if (weir_box_find_file(box, WEIR_BOX_ALLOC, a->id) == 0) {
-        (void)weir_box_put(box, &alloc, sizeof alloc);
-        weir_box_put_file(box, WEIR_BOX_ALLOC, a->id, a->file);
-        ++*n;
+    if (weir_box_find_file(p->box, WEIR_BOX_ALLOC, a->id) == 0) {
+        (void)weir_box_put(p->box, &alloc, sizeof alloc);
+        weir_box_put_file(p->box, WEIR_BOX_ALLOC, a->id, a->file);
+        add_charge(p->charged, &a->charged);
+        p->counts->allocs++;
     }
 }
 
@@ -112,7 +121,7 @@ static void put_alloc_of_handle(weir_handle handle, void *object, void *user)
     struct packing *p = user;
 
     (void)handle;
-    put_alloc(p->box, h->alloc, &p->counts->allocs);
+    put_alloc(p, h->alloc);
 }
 
 static void put_handle(weir_handle handle, void *object, void *user)
@@ -125,12 +134,13 @@ static void put_handle(weir_handle handle, void *object, void *user)
 }
 
 void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
-                             struct weir_box_counts *ret_counts)
+                             struct weir_box_counts *ret_counts, struct weir_amounts *ret_charged)
 {
     const struct weir_vmm_book *vmm = &session->holdings->vmm;
     struct weir_box_counts *n = ret_counts;
-    struct packing p = {box, n};
+    struct packing p = {box, n, ret_charged};
 
+    *ret_charged = (struct weir_amounts){0};
     *n = (struct weir_box_counts){.spaces = (uint32_t)vmm->n_spaces,
                                   .maps = (uint32_t)vmm->n_maps,
                                   .next_reference = session->holdings->next_reference};
@@ -140,9 +150,10 @@ void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
 
         (void)weir_box_put(box, &chunk, sizeof chunk);
         weir_box_put_file(box, WEIR_BOX_CHUNK, g->reference, g->chunk->fd);
+        add_charge(ret_charged, &g->chunk->charged);
     }
     for (size_t i = 0; i < vmm->n_maps; i++) {
-        put_alloc(box, vmm->maps[i].alloc, &n->allocs);
+        put_alloc(&p, vmm->maps[i].alloc);
     }
     weir_host_objects_visit(session, WEIR_KIND_CHUNK, put_alloc_of_handle, &p);
     for (size_t i = 0; i < vmm->n_spaces; i++) {
@@ -158,6 +169,26 @@ void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
         (void)weir_box_put(box, &map, sizeof map);
     }
     weir_host_objects_visit(session, WEIR_KIND_CHUNK, put_handle, &p);
+}
+
+static void forget_charge(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    ((struct weir_host_vmm_handle *)object)->alloc->charged = (struct weir_amounts){0};
+}
+
+void weir_rebuild_memory_is_lent(struct weir_session *session)
+{
+    const struct weir_vmm_book *vmm = &session->holdings->vmm;
+
+    for (const struct weir_grant *g = session->holdings->grants; g; g = g->next) {
+        g->chunk->charged = (struct weir_amounts){0};
+    }
+    for (size_t i = 0; i < vmm->n_maps; i++) {
+        vmm->maps[i].alloc->charged = (struct weir_amounts){0};
+    }
+    weir_host_objects_visit(session, WEIR_KIND_CHUNK, forget_charge, NULL);
 }
 
 /* ---------------------------------------------------------------- out of a box */

@@ -18,18 +18,23 @@ struct weir_box_counts {
 struct weir_box_head {
     uint32_t version;        /* WEIR_LINK_VERSION of the worker that the session has left */
     uint32_t sent, received; /* of its channel */
-    uint32_t devices_used, n_images, n_records, n_variables, n_times, unused;
+    uint32_t devices_used, n_images, n_records, n_variables, n_times;
+    uint32_t waits; /* 1: the session can go on in its worker if it cannot be made again */
     uint64_t segment_bytes, window_base;
     uint64_t captures; /* the largest id of a capture that the program was told */
     struct weir_box_counts memory;
     struct weir_session_carried about;
 };
 
+/** Another worker has been charged with the session's memory: release it here without that.
+ * @thread owner */
+void weir_rebuild_memory_is_lent(struct weir_session *session);
 /** Why no other worker can have the session's memory. @return static; NULL: one can */
 const char *weir_rebuild_memory_why(struct weir_session *session);
-/** Put the session's memory into a box. @thread owner */
+/** Put the session's memory into a box. @param ret_charged  what all of it is charged with @thread
+ * owner */
 void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
-                             struct weir_box_counts *ret_counts);
+                             struct weir_box_counts *ret_counts, struct weir_amounts *ret_charged);
 /** Make the memory of a box the session's. @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (the box
  * is damaged), the driver's, CUDA_ERROR_ALREADY_MAPPED @thread owner */
 CUresult weir_rebuild_memory_get(struct weir_session *session, struct weir_box *box,

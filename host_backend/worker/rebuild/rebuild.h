@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "host_backend/config/link.h"
 #include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/carried.h"
 
@@ -28,7 +29,7 @@ static inline void weir_rebuild_wakes(struct weir_session *session)
 {
     if (session->devices.book) {
         session->devices.book->rests = session->devices.book->is_due = false;
-        atomic_store(&session->devices.book->may_leave, false);
+        atomic_store(&session->devices.book->leaving.may, false);
     }
 }
 
@@ -39,13 +40,38 @@ static inline void weir_rebuild_wakes(struct weir_session *session)
  */
 void weir_rebuild_leave_all(struct weir_worker *worker);
 
-/** If the session is asked to leave and may, put it into a box (session->devices.book->box).
+/** If the session is asked to leave and may, put it into a box
+ * (session->devices.book->leaving.box).
  * @return it may not touch the driver any more */
 bool weir_rebuild_leaves(struct weir_session *session);
 
-/** For tests (WEIR_SOFTGPU_MOVE): put the session, which is alone in its worker, into a box if it
- * rests now and can be moved. @return it is to end here */
-bool weir_rebuild_leaves_for_test(struct weir_session *session);
+/** Give the session's box to the supervisor. @param waits  the session can go on here
+ * @return false: it did not get it */
+bool weir_rebuild_pass_on(struct weir_session *session, bool waits);
+
+/** Do what the supervisor says of sessions that are to move. @thread main */
+void weir_rebuild_told(struct weir_worker *worker, const struct weir_link_move *move);
+/** Tell another supervisor of the sessions that have arrived here: the last one may not have told
+ * the workers that wait. @thread main */
+void weir_rebuild_say_again(struct weir_worker *worker);
+/** Tell the supervisor of the session's move. @thread any */
+void weir_rebuild_say(const struct weir_session *session, enum weir_move what);
+
+/** Use weir_rebuild_moves(). */
+bool weir_rebuild_moves_now(struct weir_session *session);
+/** If the session is asked to move and has nothing under way, put it into a box.
+ * @return nothing of it may change before weir_rebuild_is_gone() */
+static inline bool weir_rebuild_moves(struct weir_session *session)
+{
+    return session->devices.book &&
+           __builtin_expect(atomic_load_explicit(&session->devices.book->leaving.move,
+                                                 memory_order_relaxed) != WEIR_MOVE_NO,
+                            0) &&
+           weir_rebuild_moves_now(session);
+}
+/** Pass on the box of a session whose context lives, and wait until another worker has it.
+ * @return false: none has it, so that it goes on here as if nothing had been */
+bool weir_rebuild_is_gone(struct weir_session *session);
 
 /* ---- arriving */
 
@@ -64,6 +90,8 @@ enum weir_status weir_moved_open(int box_fd, struct weir_moved **ret_moved);
 void weir_moved_close(struct weir_moved *moved);
 /** @return borrowed @thread owner */
 const struct weir_session_carried *weir_moved_about(const struct weir_moved *moved);
+/** Does its worker wait to hear whether it was made again? @thread owner */
+bool weir_moved_waits(const struct weir_moved *moved);
 /** Release the worker's ready chunk (memory/chunk.h): a session's chunks come to the tenant's
  * window at addresses that it may have. @thread any with the context current */
 void weir_rebuild_clear_window(struct weir_tenant *tenant);

@@ -68,5 +68,5 @@ void weir_rebuild_rests(struct weir_session *session)
     atomic_store(&book->why, why                                     ? why
                              : weir_rebuild_variables_fixed(session) ? weir_book_if_same
                                                                      : "");
-    atomic_store(&book->may_leave, !why);
+    atomic_store(&book->leaving.may, !why);
 }

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "base/account.h"
 #include "host_backend/worker/state/session.h"
 #include "proto/cuda_abi.h"
 #include "proto/ops.h"
@@ -55,6 +56,17 @@ struct weir_book_names {
     uint32_t n;
 };
 
+/* How the session leaves its worker (rebuild/leave.c). */
+struct weir_leaving {
+    int box; /* everything of it, for another worker (rebuild/box.h); -1: not yet */
+    struct weir_amounts lent; /* what its memory in the box is charged with */
+    bool came;         /* another worker had the session before; never changes once it is listed */
+    uint64_t by_ns;    /* when to give up a move for which it is asked; 0: it is not yet */
+    atomic_bool may;   /* it rests and can be moved */
+    atomic_bool dying; /* it is to leave the dying context, if it may */
+    atomic_uint move;  /* enum weir_move, as it was last told */
+};
+
 /* A session's part. Sessions have one in workers that serve one program: only those move. */
 struct weir_session_book {
     struct weir_book_page *pages;
@@ -77,11 +89,9 @@ struct weir_session_book {
     bool rests;       /* it has no work, and has got no record since that was seen */
     bool is_due;      /* a copy of its variables is, as soon as it has rested for longer */
     uint64_t copy_ns; /* how long the last copy of its variables took (rebuild/variables.c) */
-    int box;          /* everything of it, for another worker (rebuild/box.h); -1: not yet */
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
-    atomic_bool may_leave;            /* it rests and can be moved */
-    atomic_bool asked;                /* it is to leave the worker, if it may */
+    struct weir_leaving leaving;
     /* Why the session stays in its worker, as of when it last rested; static; "", or
      * weir_book_if_same: it can be moved; NULL: it has not rested yet. Any thread may read it. */
     const char *_Atomic why;

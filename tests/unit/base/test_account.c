@@ -235,6 +235,37 @@ static void of_several_items_all_are_charged_or_none(void **state)
     assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
 }
 
+/* What a process has lent is its own again, though another one has used the room meanwhile. */
+static void what_is_charged_again_may_exceed_the_limits(void **state)
+{
+    const struct weir_amounts lent = {.of = {[MEMORY] = 60, [WEIR_ACCOUNT_DESCRIPTORS] = 60}};
+    static struct weir_account_page page;
+    enum weir_account_item refused;
+
+    (void)state;
+    memset(&page, 0, sizeof page);
+    divide();
+    for (uint32_t i = 0; i < 2; i++) {
+        pair[i].page = &page;
+        pair[i].place = i;
+        weir_account_limit_set(&pair[i], MEMORY, 100);
+    }
+    assert_true(weir_account_charge_all(&pair[0], &lent, &refused));
+    weir_account_release_all(&pair[0], &lent);
+    assert_true(weir_account_charge(&pair[1], MEMORY, 100));
+    assert_true(weir_account_charge(&pair[1], WEIR_ACCOUNT_DESCRIPTORS, 70));
+    weir_account_charge_again(&pair[0], &lent);
+    assert_true(weir_account_used(&pair[0], MEMORY) == 60);
+    assert_true(weir_account_left(&pair[1], MEMORY) == 0);
+    weir_account_release(&pair[1], MEMORY, 100);
+    assert_true(weir_account_left(&pair[1], MEMORY) == 40);
+    weir_account_release(&pair[1], WEIR_ACCOUNT_DESCRIPTORS, 70);
+    weir_account_release_all(&pair[0], &lent);
+    assert_true(atomic_load(&page.used[MEMORY]) == 0);
+    assert_true(atomic_load(&page.of[0][MEMORY]) == 0);
+    assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
+}
+
 /* Charge and release without end, around the share. */
 static void *swing(void *user)
 {
@@ -470,6 +501,7 @@ int main(void)
         cmocka_unit_test(a_greedy_account_leaves_the_others_their_share),
         cmocka_unit_test(a_pool_limits_only_what_it_divides),
         cmocka_unit_test(of_several_items_all_are_charged_or_none),
+        cmocka_unit_test(what_is_charged_again_may_exceed_the_limits),
         cmocka_unit_test(threads_leave_a_pool_as_it_was),
         cmocka_unit_test(no_more_is_charged_than_is_granted),
         cmocka_unit_test(what_is_taken_back_is_not_charged_any_more),
