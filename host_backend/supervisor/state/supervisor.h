@@ -73,7 +73,7 @@ struct weir_sup_tenant {
     struct weir_sup_faults faults;
     struct weir_sup_faults noted; /* the faults that the keeper knows of (tenant_row.c) */
     struct weir_sup_refused refused;
-    uint64_t moved;                       /* sessions that went on in another worker */
+    uint64_t moved, noted_moved;          /* sessions that went on in another worker; as noted */
     struct weir_account_page *account;    /* page that all its workers charge; NULL: not made yet */
     int account_fd;                       /* descriptor of the page */
     uint64_t granted[WEIR_ACCOUNT_COUNT]; /* the machine's memory granted on that page (grants.c) */

@@ -120,6 +120,7 @@ void weir_sup_tenant_note(struct weir_supervisor *sup, struct weir_sup_tenant *t
     FILE *file = sup->book ? open_memstream(&bytes, &n) : NULL;
 
     tenant->noted = tenant->faults;
+    tenant->noted_moved = tenant->moved;
     if (!file) {
         return;
     }
@@ -132,10 +133,13 @@ void weir_sup_tenant_note(struct weir_supervisor *sup, struct weir_sup_tenant *t
     free(bytes);
 }
 
-static bool has_changed(const struct weir_sup_faults *now, const struct weir_sup_faults *noted)
+static bool has_changed(const struct weir_sup_tenant *tenant)
 {
-    return now->sure != noted->sure || now->suspected != noted->suspected ||
-           now->last_ns != noted->last_ns || now->quarantine_end_ns != noted->quarantine_end_ns;
+    const struct weir_sup_faults *now = &tenant->faults, *noted = &tenant->noted;
+
+    return tenant->moved != tenant->noted_moved || now->sure != noted->sure ||
+           now->suspected != noted->suspected || now->last_ns != noted->last_ns ||
+           now->quarantine_end_ns != noted->quarantine_end_ns;
 }
 
 void weir_sup_tenants_note_faults(struct weir_supervisor *sup, uint64_t now_ns)
@@ -144,7 +148,7 @@ void weir_sup_tenants_note_faults(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (t->used && has_changed(&t->faults, &t->noted)) {
+        if (t->used && has_changed(t)) {
             weir_sup_tenant_note(sup, t);
         }
     }
