@@ -16,7 +16,8 @@
  * most often on an SM is used, so that a kernel that is launched a few times does not pay for the
  * trial. A launch is timed by two events in the guest's stream, four of them for each twin and one
  * in AGAIN later; never two at a time for one kernel. A launch that was stopped or moved is not
- * counted.
+ * counted. While the kernel is kept to a place, no twin is tried: its launches are not timed there,
+ * and as another twin may fit on an SM less often, the place would not mean the same for it.
  *
  * Whether a twin is launched at all depends on its cost: the original and the twins are timed in
  * the same way, with the same number of blocks, and the shortest times are compared. A twin that
@@ -313,6 +314,12 @@ static bool is_to_try(const struct weir_forms_timing *t, uint32_t variant, uint3
     return is_due(t, variant) && (!is_due(t, other) || t->tries[variant] < t->tries[other]);
 }
 
+/* Is the kernel kept to a place, where launches are not timed? */
+static bool is_placed(const struct weir_forms_kernel *k)
+{
+    return weir_clock_now_ns() < k->placed_until_ns;
+}
+
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
                                                 struct weir_forms_kernel *k)
 {
@@ -334,7 +341,7 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
         best = is_better(k, there[i], there[best]) ? i : best;
         try = is_to_try(&k->timing, there[i], there[try]) ? i : try;
     }
-    if (is_due(&k->timing, there[try]) && ++k->timing.launches % TRIAL == 0) {
+    if (is_due(&k->timing, there[try]) && !is_placed(k) && ++k->timing.launches % TRIAL == 0) {
         return (enum weir_forms_variant)there[try];
     }
     return (enum weir_forms_variant)there[best];
@@ -362,7 +369,7 @@ enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t b
 {
     struct weir_forms_cost *cost = &k->cost;
     uint64_t now_ns = weir_clock_now_ns();
-    bool placed = now_ns < k->placed_until_ns;
+    bool placed = is_placed(k);
 
     if (cost_pct == UINT32_MAX) {
         return WEIR_FORMS_TAKES_TWIN;

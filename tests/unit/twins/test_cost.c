@@ -116,9 +116,30 @@ static void kernels_with_a_place_are_not_timed(void **state)
     }
 }
 
+/* Nor is another twin tried there: it would be tried again and again, as it is never timed. */
+static void kernels_with_a_place_keep_their_twin(void **state)
+{
+    struct weir_forms_kernel k = {.module = &module,
+                                  .fit = {.form = WEIR_PTX_FORM_PERSISTENT, .per_sm = {8, 6}},
+                                  .timing = {.n = {4}}};
+    uint32_t others = 0;
+
+    (void)state;
+    weir_forms_placed(&k, true);
+    for (int n = 0; n < 8; n++) {
+        assert_int_equal(weir_forms_variant_next(NULL, &k), WEIR_FORMS_PLAIN);
+    }
+    k.placed_until_ns = 1;
+    for (int n = 0; n < 8; n++) {
+        others += weir_forms_variant_next(NULL, &k) != WEIR_FORMS_PLAIN;
+    }
+    assert_int_equal(others, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_with_a_place_keep_their_twin),
         cmocka_unit_test(a_kernel_of_a_division_may_cost_more),
         cmocka_unit_test(kernels_with_a_place_are_not_timed),
         cmocka_unit_test(the_shortest_times_are_compared),
