@@ -336,6 +336,41 @@ static void resize_moves_shrinks_and_grows(void **state)
     weir_run_put(run);
 }
 
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                          unsigned, CUstream, void **, void **);
+static atomic_uint launches;
+
+static CUresult count_launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                             unsigned x, unsigned y, unsigned z, unsigned shared_bytes,
+                             CUstream stream, void **params, void **extra)
+{
+    atomic_fetch_add(&launches, 1);
+    return launch(function, grid_x, grid_y, grid_z, x, y, z, shared_bytes, stream, params, extra);
+}
+
+/* Where a run had no blocks beside others', it gets some once both have a limit. */
+static void resize_to_a_block_limit_fills_all_sms(void **state)
+{
+    struct weir_run *run;
+
+    (void)state;
+    launch = f.driver.cuLaunchKernel;
+    f.driver.cuLaunchKernel = count_launch;
+    atomic_store(&launches, 0);
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 1000, 0,
+                           (struct weir_run_place){.block_limit = 1024}, &run),
+                     CUDA_SUCCESS);
+    tl_await(counted(0, 1000) != 0);
+    assert_int_equal(atomic_load(&launches), 1);
+    assert_int_equal(weir_run_resize(run, &(struct weir_run_place){.block_limit = 1}),
+                     CUDA_SUCCESS);
+    tl_await(atomic_load(&launches) == 2);
+    DRV(cuStreamSynchronize(f.stream));
+    f.driver.cuLaunchKernel = launch;
+    assert_int_equal(counted(0, 1000), 1000);
+    weir_run_put(run);
+}
+
 static bool is_all_asked(struct weir_run *run)
 {
     bool all;
@@ -719,6 +754,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(lease_that_is_over_resumes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(resize_to_a_block_limit_fills_all_sms, set_up, tear_down),
         cmocka_unit_test_setup_teardown(look_always_is_asked_from_start_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
         cmocka_unit_test_setup_teardown(withdraw_leaves_blocks_undone_and_lets_the_stream_on,

@@ -428,18 +428,21 @@ CUresult weir_run_resume(struct weir_run *run)
     return result;
 }
 
+/*
+ * Must more worker blocks start at the new place? Where a run may have had no blocks because
+ * others' were there, it needs some once both have a limit: the others leave then, too.
+ */
 static bool grows(const struct weir_run *run, const struct weir_run_place *to)
 {
     const struct weir_run_place *from = &run->place;
-    uint32_t all = run->runs->sms, per = run->p.blocks_per_sm;
+    uint32_t all = run->runs->sms;
     uint32_t from_last = from->sm_count == 0 ? all : from->sm_first + from->sm_count;
     uint32_t to_last = to->sm_count == 0 ? all : to->sm_first + to->sm_count;
     uint32_t from_first = from->sm_count == 0 ? 0 : from->sm_first;
     uint32_t to_first = to->sm_count == 0 ? 0 : to->sm_first;
 
     return to_first < from_first || to_last > from_last ||
-           (to->block_limit == 0 ? per : to->block_limit) >
-               (from->block_limit == 0 ? per : from->block_limit);
+           (from->block_limit != 0 && to->block_limit != from->block_limit);
 }
 
 static CUresult resize_locked(struct weir_run *run, const struct weir_run_place *place)
