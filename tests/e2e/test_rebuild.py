@@ -18,6 +18,7 @@ MIB = 1 << 20
 BYTES = 16 * MIB
 SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
+KINDS = ("registered", "shared", "host")  # of e2e_kinds
 # Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
 STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
 
@@ -100,13 +101,13 @@ class NeighboursFault(UnderMps):
         tenants = [[t[k] for k in ("name", "sessions", "used_bytes", "pinned_bytes", "contexts")] for t in rows["tenant"]]
         return sessions, tenants
 
-    def first_round(self, host, guest):
+    def first_round(self, host, guest, rebuilt="^portable"):
         """It does a round, and rests: for 50 ms, or 20 times as long as the last copy of its variables took."""
         guest.wait_line("^ready$")
         guest.say("")
         guest.wait_line("^round 0$")
         time.sleep(0.5)  # what the status says is of its last rest, which may have been before the round
-        lib.until(lambda: self.rebuilt(host, guest) == "portable", 10, "it can be moved")
+        lib.until(lambda: re.search(rebuilt, self.rebuilt(host, guest)), 10, f"it can be moved, not: {self.rebuilt(host, guest)}")
 
     def descriptors(self, host):
         return len(os.listdir(f"/proc/{host.supervisor_pid()}/fd"))
@@ -155,6 +156,29 @@ class NeighboursFault(UnderMps):
             self.assertEqual(guest.wait(20), 0, guest.tail())
         host.wait_idle(20)
         self.assertEqual([host.tenant(name)["used_bytes"] for name in names], 6 * [0])
+
+    def test_each_kind(self):
+        """A program for each kind of thing that another worker makes again; then a neighbour has a fault."""
+        host = self.under_mps({name: {"isolation": "program"} for name in (*KINDS, "alice")}, lines=["quarantine_s = 30"])
+        guests = {kind: self.guest(host, "e2e_kinds", kind, tenant=kind) for kind in KINDS}
+        for guest in guests.values():
+            self.first_round(host, guest)
+        mine = lambda: [[row for row in rows if row[0] in KINDS] for rows in self.holdings(host)]
+        before = mine()
+        self.faulted(host, tenant="alice")
+        for r in (1, 2):
+            for guest in guests.values():
+                guest.say("")
+            for kind, guest in guests.items():
+                with self.subTest(kind):
+                    guest.wait_line(f"^round {r}$", 20)
+        lib.until(lambda: mine() == before, 10, f"{mine()} as {before}")
+        self.assertEqual({kind: host.tenant(kind)["moved_sessions"] for kind in KINDS}, {kind: 1 for kind in KINDS})
+        for guest in guests.values():
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        host.wait_idle(20)
+        self.assertEqual([host.tenant(kind)[k] for kind in KINDS for k in ("used_bytes", "pinned_bytes")], 2 * len(KINDS) * [0])
 
     def test_without_the_supervisor(self):
         """It is killed when it has got the first of three sessions. The next one finds workers for all."""

@@ -109,21 +109,7 @@ static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
     return result;
 }
 
-CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
-                              struct weir_vmm_alloc **ret_alloc)
-{
-    const struct weir_vmm_alloc as = {
-        .bytes = bytes,
-        .cleared_bytes = bytes,
-        .charged = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}},
-        .handle_types = handle_types,
-        .device = session->device,
-        .on_host = true};
-
-    return weir_vmm_alloc_make(session, &as, make, ret_alloc);
-}
-
-/* A worker that a guest controls may have published it: it must be what it says, for good. */
+/* A worker that a guest controls may have passed it on: it must be what it says, for good. */
 static bool is_sound(int fd, uint64_t bytes)
 {
     int seals = fcntl(fd, F_GET_SEALS);
@@ -131,6 +117,45 @@ static bool is_sound(int fd, uint64_t bytes)
 
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
            (uint64_t)info.st_size == bytes;
+}
+
+static struct weir_vmm_alloc of_host(const struct weir_session *s, uint64_t bytes,
+                                     uint32_t handle_types, int file)
+{
+    return (struct weir_vmm_alloc){
+        .bytes = bytes,
+        .cleared_bytes = bytes,
+        .charged = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}},
+        .handle_types = handle_types,
+        .device = s->device,
+        .on_host = true,
+        .file = file};
+}
+
+CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                              struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_vmm_alloc as = of_host(session, bytes, handle_types, -1);
+
+    return weir_vmm_alloc_make(session, &as, make, ret_alloc);
+}
+
+static CUresult check_file(struct weir_session *session, struct weir_vmm_alloc *alloc)
+{
+    (void)session;
+    return is_sound(alloc->file, alloc->bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_vmm_host_again(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                             int fd, struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_vmm_alloc as = of_host(session, bytes, handle_types, fd);
+    CUresult result = weir_vmm_alloc_make(session, &as, check_file, ret_alloc);
+
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+    }
+    return result;
 }
 
 CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd)

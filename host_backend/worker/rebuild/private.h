@@ -7,7 +7,7 @@
 
 /* How many entries the parts of the box have that are memory. */
 struct weir_box_counts {
-    uint32_t chunks, allocs, spaces, maps, handles;
+    uint32_t chunks, registered, allocs, spaces, maps, handles;
     uint64_t next_reference; /* the last one that was given for a grant */
 };
 

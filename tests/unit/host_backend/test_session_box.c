@@ -1,4 +1,5 @@
 /* Boxes that a worker must not believe: each is refused, and leaves nothing behind. */
+#include "base/memfd.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/rebuild/private.h"
@@ -93,12 +94,15 @@ struct row {
     struct weir_box_head head; /* as a good one differs */
     uint64_t words[WORDS];
     uint32_t n;
-    enum weir_box_kind file; /* of number 1, if it is not 0 */
+    enum weir_box_kind file; /* if it is not 0; a pipe */
+    uint64_t number;         /* of the file; 0: 1 */
+    uint64_t file_bytes;     /* a sealed file of this size; 0: a pipe */
     uint16_t op;             /* of a record, if it is not 0 */
     uint32_t record_bytes, device;
 };
 
 #define BAD CUDA_ERROR_INVALID_VALUE
+#define AT  UINT64_C(0x600000000000) /* where nothing is mapped */
 
 static const struct row rows[] = {
     {"another window", "its window of addresses", CUDA_ERROR_ALREADY_MAPPED,
@@ -127,9 +131,33 @@ static const struct row rows[] = {
      .file = WEIR_BOX_CHUNK},
     {"more allocations than descriptors", "its memory", BAD, .head.memory.allocs = UINT32_MAX},
     {"an allocation without a descriptor", "its memory", BAD, .head.memory.allocs = 1,
-     .words = {1, UNIT, 0, 0}, .n = 4, .file = WEIR_BOX_CHUNK},
+     .words = {1, UNIT, 0, 0}, .n = 5, .file = WEIR_BOX_CHUNK},
     {"an allocation cleared beyond its end", "its memory", BAD, .head.memory.allocs = 1,
-     .words = {1, UNIT, UNIT + 1, 0}, .n = 4, .file = WEIR_BOX_ALLOC},
+     .words = {1, UNIT, UNIT + 1, 0}, .n = 5, .file = WEIR_BOX_ALLOC},
+    {"memory of the host in a pipe", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, 4096, 4096, 0, 1}, .n = 5, .file = WEIR_BOX_ALLOC},
+    {"memory of the host that is larger than its file", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, 8192, 8192, 0, 1}, .n = 5, .file = WEIR_BOX_ALLOC, .file_bytes = 4096},
+    {"no registered memory", "its memory", BAD, .head.memory.registered = UINT32_MAX},
+    {"registered memory without a file", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 0, 0, 1}, .n = 5},
+    {"registered memory in a pipe", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT},
+    {"registered memory behind its file", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 4096, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT,
+     .file_bytes = 4096},
+    {"registered memory of half a page", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 2048, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT,
+     .file_bytes = 4096},
+    {"registered memory where reservations are", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.registered = 1, .words = {FAKE_VMM_BASE, 4096, 0, 0, 1}, .n = 5,
+     .file = WEIR_BOX_REGISTERED, .number = FAKE_VMM_BASE, .file_bytes = 4096},
+    {"registered memory beside its window", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.registered = 1, .words = {AT, 4096, 0, UINT64_C(1) << 32, 1}, .n = 5,
+     .file = WEIR_BOX_REGISTERED, .number = AT, .file_bytes = 4096},
+    {"registered memory over the quota", "its memory", CUDA_ERROR_OUT_OF_MEMORY,
+     .head.memory.registered = 1, .words = {AT, UNIT, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED,
+     .number = AT, .file_bytes = UNIT},
     {"a reservation outside", "its memory", CUDA_ERROR_ALREADY_MAPPED, .head.memory.spaces = 1,
      .words = {FAKE_VMM_BASE - UNIT, UNIT, 0}, .n = 3},
     {"two reservations at one place", "its memory", CUDA_ERROR_ALREADY_MAPPED,
@@ -177,7 +205,7 @@ static void fill(struct weir_box *box, const struct row *row, int file)
         (void)weir_box_put(box, &record, sizeof record);
     }
     if (row->file != WEIR_BOX_BYTES) {
-        weir_box_put_file(box, row->file, 1, file);
+        weir_box_put_file(box, row->file, row->number != 0 ? row->number : 1, file);
     }
 }
 
@@ -196,6 +224,10 @@ static void what_is_damaged_is_refused(void **state)
         weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
         (void)deferred(&error); /* its thread waits for a record */
         assert_int_equal(pipe(pair), 0);
+        if (rows[i].file_bytes != 0) {
+            close(pair[1]);
+            pair[1] = weir_memfd_sealed("weir-test", rows[i].file_bytes);
+        }
         fill(&box, &rows[i], pair[1]);
         assert_int_equal(pass(&box, &moved), WEIR_OK);
         close(pair[0]);
