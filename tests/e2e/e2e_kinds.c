@@ -5,12 +5,14 @@
  *                  changes what it holds, all of it is compared, and "round N" printed.
  *
  * Kinds: registered (memory of its own), shared (a file that it has mapped twice), host (memory of
- * the host by cuMemCreate).
+ * the host by cuMemCreate); array1, array2, array3, layers, cube, mipmap (arrays, to which copies
+ * write), captured (one to which a graph copies).
  */
 #include "tests/cuda/vmm.h"
 #include "tests/e2e/kernels.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 
 enum { PAGE = 4096, WORDS = 3 * PAGE / 4 };
@@ -110,6 +112,154 @@ static void change_words(long round)
     check_true(good, "what the kernel has written");
 }
 
+/* ---------------------------------------------------------------- arrays */
+
+enum { W = 24, H = 24, D = 6, CHANNELS = 2, TEXEL = CHANNELS * 4, LEVELS = 3 };
+
+static CUarray arrays[LEVELS]; /* one, or the levels of one */
+static CUDA_ARRAY3D_DESCRIPTOR_v2 shapes[LEVELS];
+static uint32_t n_arrays = 1, texels[D * H * W * CHANNELS];
+
+static size_t words_of(const CUDA_ARRAY3D_DESCRIPTOR_v2 *d)
+{
+    return CHANNELS * d->Width * (d->Height ? d->Height : 1) * (d->Depth ? d->Depth : 1);
+}
+
+static void copy_array(uint32_t i, bool to_array, void *memory)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR_v2 *d = &shapes[i];
+    CUDA_MEMCPY3D_v2 c;
+
+    memset(&c, 0, sizeof(c));
+    c.srcMemoryType = to_array ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY;
+    c.dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST;
+    c.srcHost = c.dstHost = memory;
+    c.srcArray = c.dstArray = arrays[i];
+    c.srcPitch = c.dstPitch = c.WidthInBytes = d->Width * TEXEL;
+    c.srcHeight = c.dstHeight = c.Height = d->Height ? d->Height : 1;
+    c.Depth = d->Depth ? d->Depth : 1;
+    DRV(cu.Memcpy3D_v2(&c));
+}
+
+static void fill_array(uint32_t i, uint32_t first)
+{
+    for (size_t k = 0; k < words_of(&shapes[i]); k++) {
+        texels[k] = first + (uint32_t)k;
+    }
+    copy_array(i, true, texels);
+}
+
+static bool holds(uint32_t i, uint32_t first)
+{
+    bool good = true;
+
+    memset(texels, 0xee, sizeof(texels));
+    copy_array(i, false, texels);
+    for (size_t k = 0; k < words_of(&shapes[i]); k++) {
+        good &= texels[k] == first + (uint32_t)k;
+    }
+    return good;
+}
+
+static void make_array(size_t width, size_t height, size_t depth, unsigned flags)
+{
+    shapes[0] = (CUDA_ARRAY3D_DESCRIPTOR_v2){.Width = width,
+                                             .Height = height,
+                                             .Depth = depth,
+                                             .Format = CU_AD_FORMAT_UNSIGNED_INT32,
+                                             .NumChannels = CHANNELS,
+                                             .Flags = flags};
+    DRV(cu.Array3DCreate_v2(&arrays[0], &shapes[0]));
+    fill_array(0, 0);
+}
+
+static void hold_array1(void)
+{
+    make_array(W, 0, 0, 0);
+}
+
+static void hold_array2(void)
+{
+    make_array(W, H, 0, 0);
+}
+
+static void hold_array3(void)
+{
+    make_array(W, H, D, 0);
+}
+
+static void hold_layers(void)
+{
+    make_array(W, 0, D, CUDA_ARRAY3D_LAYERED);
+}
+
+static void hold_cube(void)
+{
+    make_array(W, W, 6, CUDA_ARRAY3D_CUBEMAP);
+}
+
+static void hold_mipmap(void)
+{
+    CUmipmappedArray mipmap;
+
+    shapes[0] = (CUDA_ARRAY3D_DESCRIPTOR_v2){
+        .Width = W, .Height = H, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = CHANNELS};
+    DRV(cu.MipmappedArrayCreate(&mipmap, &shapes[0], LEVELS));
+    for (n_arrays = 0; n_arrays < LEVELS; n_arrays++) {
+        shapes[n_arrays] = shapes[0];
+        shapes[n_arrays].Width >>= n_arrays;
+        shapes[n_arrays].Height >>= n_arrays;
+        DRV(cu.MipmappedArrayGetLevel(&arrays[n_arrays], mipmap, n_arrays));
+        fill_array(n_arrays, 0);
+    }
+}
+
+static void change_arrays(long round)
+{
+    for (uint32_t i = 0; i < n_arrays; i++) {
+        check_true(holds(i, (uint32_t)round << 16), "what the array held");
+        fill_array(i, (uint32_t)(round + 1) << 16);
+    }
+}
+
+/* A graph copies to the array from pinned memory. */
+static uint32_t *source;
+static CUgraphExec exec;
+
+static void hold_captured(void)
+{
+    CUDA_MEMCPY3D_v2 c;
+    CUgraph graph;
+    CUgraphNode node;
+    CUcontext context;
+
+    make_array(W, H, 0, 0);
+    DRV(cu.MemHostAlloc((void **)&source, W * H * TEXEL, 0));
+    memset(&c, 0, sizeof(c));
+    c.srcMemoryType = CU_MEMORYTYPE_HOST;
+    c.srcHost = source;
+    c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    c.dstArray = arrays[0];
+    c.srcPitch = c.WidthInBytes = W * TEXEL;
+    c.srcHeight = c.Height = H;
+    c.Depth = 1;
+    DRV(cu.CtxGetCurrent(&context));
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.GraphAddMemcpyNode(&node, graph, NULL, 0, &c, context));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    DRV(cu.GraphDestroy(graph));
+}
+
+static void change_captured(long round)
+{
+    check_true(holds(0, (uint32_t)round << 16), "what the array held");
+    for (uint32_t k = 0; k < W * H * CHANNELS; k++) {
+        source[k] = ((uint32_t)(round + 1) << 16) + k;
+    }
+    DRV(cu.GraphLaunch(exec, NULL));
+    DRV(cu.StreamSynchronize(NULL));
+}
+
 /* ---------------------------------------------------------------- rounds */
 
 static const struct kind {
@@ -118,7 +268,14 @@ static const struct kind {
     void (*change)(long round); /* and compare */
 } kinds[] = {{"registered", hold_registered, change_words},
              {"shared", hold_shared, change_words},
-             {"host", hold_host, change_words}};
+             {"host", hold_host, change_words},
+             {"array1", hold_array1, change_arrays},
+             {"array2", hold_array2, change_arrays},
+             {"array3", hold_array3, change_arrays},
+             {"layers", hold_layers, change_arrays},
+             {"cube", hold_cube, change_arrays},
+             {"mipmap", hold_mipmap, change_arrays},
+             {"captured", hold_captured, change_captured}};
 
 static const struct kind *find_kind(const char *name)
 {

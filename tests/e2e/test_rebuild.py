@@ -18,7 +18,7 @@ MIB = 1 << 20
 BYTES = 16 * MIB
 SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
-KINDS = ("registered", "shared", "host")  # of e2e_kinds
+KINDS = ("registered", "shared", "host", "array1", "array2", "array3", "layers", "cube", "mipmap", "captured")  # of e2e_kinds
 # Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
 STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
 
@@ -114,16 +114,16 @@ class NeighboursFault(UnderMps):
 
     def test_who_rests_goes_on(self):
         names = [f"rests{i}" for i in range(6)]
-        host = self.under_mps({name: {"isolation": "program"} for name in (*names, "array", "busy", "alice")},
+        host = self.under_mps({name: {"isolation": "program"} for name in (*names, "managed", "busy", "alice")},
                               lines=["quarantine_s = 30"])
         guests = [self.guest(host, "e2e_away", BYTES, 0, *["plain"] * (i % 2), tenant=name) for i, name in enumerate(names)]
-        array = self.guest(host, "e2e_ended", "take", "array", MIB, tenant="array")
-        array.wait_line("^held$")
+        managed = self.guest(host, "e2e_ended", "take", "managed", MIB, tenant="managed")
+        managed.wait_line("^held$")
         for guest in guests:
             self.first_round(host, guest)
         busy = self.steady(host, tenant="busy")
         self.in_reserve(host)
-        lib.until(lambda: self.rebuilt(host, array) == "stays: arrays", 10, "its array stays")
+        lib.until(lambda: self.rebuilt(host, managed) == "stays: managed memory", 10, "managed memory stays")
         spares = self.spares(host)
         mine = lambda: [[row for row in rows if row[0] in names] for rows in self.holdings(host)]
         before, descriptors = mine(), self.descriptors(host)
@@ -134,11 +134,11 @@ class NeighboursFault(UnderMps):
         for guest in guests:
             guest.wait_line("^round 1$", 20)
         print(f"all go on {time.monotonic() - begin:.2f} s after the fault's program was started")
-        for other in (array, busy):
+        for other in (managed, busy):
             other.close_stdin()
             status = other.wait(20)
         self.assertNotEqual(status, 0, "the context of the one at work has died")
-        self.assertIn('program="e2e_ended" why="arrays"', host.process.err)
+        self.assertIn('program="e2e_ended" why="managed memory"', host.process.err)
         self.assertIn('program="e2e_steady" why="it has work under way"', host.process.err)
         lib.until(lambda: mine() == before, 10, f"{mine()} as {before}")
         lib.until(lambda: host.tenant("alice")["quarantined"] == 1, 10, "the guilty one is named")

@@ -13,10 +13,8 @@
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/tenant.h"
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct weir_amounts file_cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
@@ -109,16 +107,6 @@ static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
     return result;
 }
 
-/* A worker that a guest controls may have passed it on: it must be what it says, for good. */
-static bool is_sound(int fd, uint64_t bytes)
-{
-    int seals = fcntl(fd, F_GET_SEALS);
-    struct stat info;
-
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
-           (uint64_t)info.st_size == bytes;
-}
-
 static struct weir_vmm_alloc of_host(const struct weir_session *s, uint64_t bytes,
                                      uint32_t handle_types, int file)
 {
@@ -143,7 +131,8 @@ CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint
 static CUresult check_file(struct weir_session *session, struct weir_vmm_alloc *alloc)
 {
     (void)session;
-    return is_sound(alloc->file, alloc->bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return weir_memfd_is_sealed(alloc->file, alloc->bytes) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_vmm_host_again(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
@@ -160,8 +149,9 @@ CUresult weir_vmm_host_again(struct weir_session *session, uint64_t bytes, uint3
 
 CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd)
 {
-    CUresult result = is_sound(fd, alloc->bytes) ? weir_tenant_charge(alloc->tenant, &file_cost)
-                                                 : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = weir_memfd_is_sealed(fd, alloc->bytes)
+                          ? weir_tenant_charge(alloc->tenant, &file_cost)
+                          : CUDA_ERROR_INVALID_VALUE;
 
     if (result != CUDA_SUCCESS) {
         close(fd);

@@ -573,14 +573,16 @@ static void look_at_code(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The same of code that was unloaded, and that graphs still run. */
+/* The same of code that was unloaded, and that graphs still run; and of destroyed arrays. */
 static void look_at_kept(weir_handle handle, void *object, void *user)
 {
     const struct weir_host_module *m = object;
     const char **why = user;
 
     (void)handle;
-    if (!*why && is_code(object)) {
+    if (!*why && (m->o.kind == WEIR_KIND_ARRAY || m->o.kind == WEIR_KIND_MIPMAP)) {
+        *why = "arrays that only graphs still have";
+    } else if (!*why && is_code(object)) {
         *why = m->leaves_addresses       ? "addresses of functions or of the device's heap"
                : m->o.charged_bytes != 0 ? "variables of unloaded modules"
                                          : NULL;

@@ -87,8 +87,9 @@ struct weir_session_book {
     uint32_t
         n_promised;   /* stored images of which the program knows and that it has not loaded yet */
     bool rests;       /* it has no work, and has got no record since that was seen */
+    bool ran;         /* kernels may have run since its arrays were saved */
     bool is_due;      /* a copy of its variables is, as soon as it has rested for longer */
-    uint64_t copy_ns; /* how long the last copy of its variables took (rebuild/variables.c) */
+    uint64_t copy_ns; /* how long the last copy of its variables and arrays took (rebuild/) */
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
     struct weir_leaving leaving;

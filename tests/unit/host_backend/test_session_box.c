@@ -186,6 +186,7 @@ static const struct row rows[] = {
      .words = {7, 8, WEIR_KIND_STREAM, 0}, .n = 4},
     {"variables of endless length", "its variables", BAD, .head.n_variables = 1,
      .words = {7, UINT64_MAX, WEIR_KIND_MODULE, 0}, .n = 4},
+    {"no arrays", "its arrays", BAD, .head.n_arrays = UINT32_MAX},
     {"no time", "times of its events", BAD, .head.n_times = 1},
     {"a time of nothing", "times of its events", BAD, .head.n_times = 1, .words = {7, 0}, .n = 2},
 };
@@ -209,37 +210,146 @@ static void fill(struct weir_box *box, const struct row *row, int file)
     }
 }
 
+/* A box has been filled for a fresh session: what becomes of it? */
+static CUresult rebuild(struct weir_box *box, const char **ret_why)
+{
+    struct weir_moved *moved;
+    CUresult result;
+
+    assert_int_equal(pass(box, &moved), WEIR_OK);
+    result = weir_moved_rebuild(moved, f.session, weir_session_replay, ret_why);
+    weir_moved_close(moved);
+    return result;
+}
+
+static void begin(void **state)
+{
+    uint32_t error;
+
+    prepare = serve_one_program;
+    assert_int_equal(set_up(state), 0);
+    weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
+    (void)deferred(&error); /* its thread waits for a record */
+}
+
+/* @param file_bytes  0: a pipe */
+static int make_file(uint64_t file_bytes)
+{
+    int pair[2];
+
+    if (file_bytes != 0) {
+        return weir_memfd_sealed("weir-test", file_bytes);
+    }
+    assert_int_equal(pipe(pair), 0);
+    close(pair[0]);
+    return pair[1];
+}
+
 static void what_is_damaged_is_refused(void **state)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint32_t before = count_descriptors(), error;
-        struct weir_moved *moved;
+        uint32_t before = count_descriptors();
         struct weir_box box = {0};
         const char *why = NULL;
         CUresult result;
-        int pair[2];
+        int file;
 
-        prepare = serve_one_program;
-        assert_int_equal(set_up(state), 0);
-        weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
-        (void)deferred(&error); /* its thread waits for a record */
-        assert_int_equal(pipe(pair), 0);
-        if (rows[i].file_bytes != 0) {
-            close(pair[1]);
-            pair[1] = weir_memfd_sealed("weir-test", rows[i].file_bytes);
-        }
-        fill(&box, &rows[i], pair[1]);
-        assert_int_equal(pass(&box, &moved), WEIR_OK);
-        close(pair[0]);
-        close(pair[1]);
-        result = weir_moved_rebuild(moved, f.session, weir_session_replay, &why);
+        begin(state);
+        file = make_file(rows[i].file_bytes);
+        fill(&box, &rows[i], file);
+        result = rebuild(&box, &why);
         if (result != rows[i].result || strcmp(why, rows[i].why) != 0) {
             fail_msg("%s: %d, %s", rows[i].what, (int)result, why);
         }
-        weir_moved_close(moved);
+        close(file);
         (void)tear_down(state);
         if (count_descriptors() != before) {
             fail_msg("%s: %u descriptors, before it %u", rows[i].what, count_descriptors(), before);
+        }
+    }
+}
+
+static void put_record(struct weir_box *box, enum weir_op op, const void *in)
+{
+    struct weir_record record = {.op = (uint16_t)op};
+    uint8_t body[256];
+    uint64_t n_names = 0;
+
+    assert_true(weir_ops[op].in_bytes(in) <= sizeof body);
+    weir_ops[op].in_encode(in, body);
+    record.len_bytes = (uint32_t)(sizeof record + weir_ops[op].in_bytes(in));
+    (void)weir_box_put(box, &record, sizeof record);
+    (void)weir_box_put(box, body, weir_ops[op].in_bytes(in));
+    (void)weir_box_put(box, &n_names, sizeof n_names);
+}
+
+#define ARRAY_BYTES 64u /* of the one that follows */
+
+static void put_array(struct weir_box *box, uint32_t n_contents)
+{
+    struct weir_box_head head = {.version = WEIR_LINK_VERSION,
+                                 .window_base = weir_tenant_window_base(f.tenant),
+                                 .n_records = 2,
+                                 .n_arrays = n_contents};
+    const struct weir_op_ctx_create_in context = {
+        .c = name(WEIR_KIND_CONTEXT, 1), .legacy = name(WEIR_KIND_STREAM, 1), .legacy_word = 1};
+    const struct weir_op_array_create_in array = {
+        .c = context.c, .a = name(WEIR_KIND_ARRAY, 1), .desc = {4, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0}};
+
+    (void)weir_box_put(box, &head, sizeof head);
+    put_record(box, WEIR_OP_ctx_create, &context);
+    put_record(box, WEIR_OP_array_create, &array);
+}
+
+/* An array with contents that are not its own. */
+static void contents_of_arrays_are_checked(void **state)
+{
+    static const struct {
+        const char *what;
+        CUresult result;
+        uint32_t kind, index, n, files;
+        uint64_t bytes, file_bytes, quota;
+    } all[] = {
+        {"good", CUDA_SUCCESS, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"another array's", BAD, WEIR_KIND_ARRAY, 2, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"a stream's", BAD, WEIR_KIND_STREAM, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"of another size", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES / 2, ARRAY_BYTES, 1 << 20},
+        {"without a file", BAD, WEIR_KIND_ARRAY, 1, 1, 0, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"in a pipe", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, 0, 1 << 20},
+        {"in a short file", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES - 1, 1 << 20},
+        {"twice", BAD, WEIR_KIND_ARRAY, 1, 2, 2, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"over the quota", CUDA_ERROR_OUT_OF_MEMORY, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES,
+         ARRAY_BYTES, ARRAY_BYTES - 1},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        uint32_t before = count_descriptors();
+        struct weir_box box = {0};
+        const char *why = NULL;
+        CUresult result;
+        int file;
+
+        begin(state);
+        weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, all[i].quota);
+        file = make_file(all[i].file_bytes);
+        put_array(&box, all[i].n);
+        for (uint32_t k = 0; k < all[i].n; k++) {
+            const uint64_t words[] = {name((enum weir_kind)all[i].kind, all[i].index), all[i].bytes,
+                                      all[i].kind};
+
+            (void)weir_box_put(&box, words, sizeof words);
+        }
+        for (uint32_t k = 0; k < all[i].files; k++) {
+            weir_box_put_file(&box, WEIR_BOX_ARRAY, k, file);
+        }
+        result = rebuild(&box, &why);
+        if (result != all[i].result || (result != CUDA_SUCCESS && strcmp(why, "its arrays") != 0)) {
+            fail_msg("%s: %d, %s", all[i].what, (int)result, why);
+        }
+        close(file);
+        (void)tear_down(state);
+        if (count_descriptors() != before) {
+            fail_msg("%s: %u descriptors, before it %u", all[i].what, count_descriptors(), before);
         }
     }
 }
@@ -250,6 +360,7 @@ int main(void)
         cmocka_unit_test(what_is_no_head_is_refused),
         cmocka_unit_test(without_its_channel_a_session_is_refused),
         cmocka_unit_test(what_is_damaged_is_refused),
+        cmocka_unit_test(contents_of_arrays_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
