@@ -6,7 +6,8 @@
  *
  * Kinds: registered (memory of its own), shared (a file that it has mapped twice), host (memory of
  * the host by cuMemCreate); array1, array2, array3, layers, cube, mipmap (arrays, to which copies
- * write), captured (one to which a graph copies).
+ * write), captured (one to which a graph copies); texture (kernels read an array by one that was
+ * not the first), linear (they read memory by one), surface (they write to an array by one).
  */
 #include "tests/cuda/vmm.h"
 #include "tests/e2e/kernels.h"
@@ -17,7 +18,26 @@
 
 enum { PAGE = 4096, WORDS = 3 * PAGE / 4 };
 
-static CUfunction mix;
+static CUfunction mix, sample, sample_linear, paint;
+
+/* One thread. sample and sample_linear: *out = texel x; paint: texel x becomes v. */
+static const char texture_ptx[] =
+    ".version 6.4\n.target sm_75\n.address_size 64\n"
+    ".visible .entry sample(.param .u64 t, .param .u64 out, .param .s32 x)\n{\n"
+    ".reg .f32 %f<6>; .reg .b32 %r<6>; .reg .b64 %d<3>;\n"
+    "ld.param.u64 %d0, [t]; ld.param.u64 %d1, [out]; ld.param.s32 %r0, [x];\n"
+    "cvt.rn.f32.s32 %f0, %r0; add.f32 %f1, %f0, 0f3F000000; mov.f32 %f2, 0f3F000000;\n"
+    "tex.2d.v4.u32.f32 {%r1, %r2, %r3, %r4}, [%d0, {%f1, %f2}];\n"
+    "cvta.to.global.u64 %d2, %d1; st.global.u32 [%d2], %r1; ret;\n}\n"
+    ".visible .entry sample_linear(.param .u64 t, .param .u64 out, .param .s32 x)\n{\n"
+    ".reg .b32 %r<6>; .reg .b64 %d<3>;\n"
+    "ld.param.u64 %d0, [t]; ld.param.u64 %d1, [out]; ld.param.s32 %r0, [x];\n"
+    "tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%d0, {%r0}];\n"
+    "cvta.to.global.u64 %d2, %d1; st.global.u32 [%d2], %r1; ret;\n}\n"
+    ".visible .entry paint(.param .u64 t, .param .u32 v, .param .s32 x)\n{\n"
+    ".reg .b32 %r<4>; .reg .b64 %d<1>;\n"
+    "ld.param.u64 %d0, [t]; ld.param.u32 %r0, [v]; ld.param.s32 %r1, [x];\n"
+    "shl.b32 %r2, %r1, 3; mov.u32 %r3, 0; sust.b.2d.b32.trap [%d0, {%r2, %r3}], {%r0}; ret;\n}\n";
 
 /* Every word becomes three times itself and one. */
 static void triple(CUdeviceptr at, uint32_t n)
@@ -260,6 +280,110 @@ static void change_captured(long round)
     DRV(cu.StreamSynchronize(NULL));
 }
 
+/* ---------------------------------------------------------------- textures and surfaces */
+
+static CUtexObject texture;
+static CUsurfObject surface;
+static CUdeviceptr linear;
+static uint32_t *result; /* pinned */
+
+static CUtexObject make_texture(const CUDA_RESOURCE_DESC *resource)
+{
+    CUDA_TEXTURE_DESC sampler;
+    CUtexObject made = 0;
+
+    memset(&sampler, 0, sizeof(sampler));
+    sampler.addressMode[0] = sampler.addressMode[1] = CU_TR_ADDRESS_MODE_CLAMP;
+    sampler.filterMode = CU_TR_FILTER_MODE_POINT;
+    sampler.flags = CU_TRSF_READ_AS_INTEGER;
+    DRV(cu.TexObjectCreate(&made, resource, &sampler, NULL));
+    return made;
+}
+
+/* The second of three: the first is gone again, and its number free. */
+static CUtexObject second_texture(const CUDA_RESOURCE_DESC *resource)
+{
+    CUtexObject first = make_texture(resource), second = make_texture(resource);
+
+    (void)make_texture(resource);
+    DRV(cu.TexObjectDestroy(first));
+    DRV(cu.MemHostAlloc((void **)&result, 4096, 0));
+    return second;
+}
+
+static CUDA_RESOURCE_DESC array_resource(void)
+{
+    CUDA_RESOURCE_DESC resource;
+
+    memset(&resource, 0, sizeof(resource));
+    resource.resType = CU_RESOURCE_TYPE_ARRAY;
+    resource.res.array.hArray = arrays[0];
+    return resource;
+}
+
+static uint32_t read_texel(CUfunction function, int x)
+{
+    void *params[] = {&texture, &result, &x};
+
+    driver_launch(function, 1, 1, NULL, params);
+    DRV(cu.StreamSynchronize(NULL));
+    return *result;
+}
+
+static void hold_texture(void)
+{
+    make_array(W, H, 0, 0);
+    const CUDA_RESOURCE_DESC resource = array_resource();
+    texture = second_texture(&resource);
+}
+
+static void change_texture(long round)
+{
+    check_int(read_texel(sample, 5), (round << 16) + 5 * CHANNELS, "what the texture shows");
+    change_arrays(round);
+}
+
+static void hold_linear(void)
+{
+    CUDA_RESOURCE_DESC resource;
+
+    DRV(cu.MemAlloc_v2(&linear, 4096));
+    DRV(cu.MemsetD32_v2(linear, 7, 1024));
+    memset(&resource, 0, sizeof(resource));
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear.devPtr = linear;
+    resource.res.linear.format = CU_AD_FORMAT_UNSIGNED_INT32;
+    resource.res.linear.numChannels = 1;
+    resource.res.linear.sizeInBytes = 4096;
+    texture = second_texture(&resource);
+}
+
+static void change_linear(long round)
+{
+    check_int(read_texel(sample_linear, 1000), tripled(7, round), "what the texture shows");
+    triple(linear, 1024);
+}
+
+static void hold_surface(void)
+{
+    make_array(W, H, 0, CUDA_ARRAY3D_SURFACE_LDST);
+    const CUDA_RESOURCE_DESC resource = array_resource();
+    DRV(cu.SurfObjectCreate(&surface, &resource));
+}
+
+static void change_surface(long round)
+{
+    uint32_t value = 1000 + (uint32_t)round, before = round == 0 ? 5 * CHANNELS : value - 1;
+    int x = 5;
+    void *params[] = {&surface, &value, &x};
+
+    copy_array(0, false, texels);
+    check_int(texels[5 * CHANNELS], before, "what kernels have written by the surface");
+    check_int(texels[6 * CHANNELS], 6 * CHANNELS, "and the rest");
+    driver_launch(paint, 1, 1, NULL, params);
+    DRV(cu.StreamSynchronize(NULL));
+}
+
 /* ---------------------------------------------------------------- rounds */
 
 static const struct kind {
@@ -275,7 +399,10 @@ static const struct kind {
              {"layers", hold_layers, change_arrays},
              {"cube", hold_cube, change_arrays},
              {"mipmap", hold_mipmap, change_arrays},
-             {"captured", hold_captured, change_captured}};
+             {"captured", hold_captured, change_captured},
+             {"texture", hold_texture, change_texture},
+             {"linear", hold_linear, change_linear},
+             {"surface", hold_surface, change_surface}};
 
 static const struct kind *find_kind(const char *name)
 {
@@ -296,6 +423,10 @@ int main(int argc, char **argv)
     vmm_begin("e2e_kinds");
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
     mix = driver_function(module, "mix");
+    DRV(cu.ModuleLoadData(&module, texture_ptx));
+    sample = driver_function(module, "sample");
+    sample_linear = driver_function(module, "sample_linear");
+    paint = driver_function(module, "paint");
     kind->hold();
     printf("ready\n");
     for (long round = 0; fgets(line, sizeof(line), stdin); round++) {

@@ -18,7 +18,8 @@ MIB = 1 << 20
 BYTES = 16 * MIB
 SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
-KINDS = ("registered", "shared", "host", "array1", "array2", "array3", "layers", "cube", "mipmap", "captured")  # of e2e_kinds
+KINDS = ("registered", "shared", "host", "array1", "array2", "array3", "layers", "cube", "mipmap", "captured",
+         "texture", "linear", "surface")  # of e2e_kinds
 # Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
 STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
 
@@ -59,7 +60,7 @@ class EachRecord(lib.Case):
         host = self.host({"alice": {}}, env={"WEIR_SOFTGPU_MOVE": "1"})
         program = lib.places.program("drv_variables_asked")
         self.assertEqual(self.result(program, host, "unload"), self.result(program, plain, "unload"))
-        self.assertRegex(host.process.err, 'has another address here .* variable="')
+        self.assertRegex(host.process.err, 'has another number here .* name="')
         self.assertRegex(host.process.err, 'session: not rebuilt session=')
         self.assertRegex(host.process.err, 'session: goes on where it was')
         self.assertGreater(host.tenant("alice")["moved_sessions"], 0)

@@ -184,6 +184,22 @@ const char *weir_rebuild_arrays_why(struct weir_session *session)
     return visit.why;
 }
 
+static void note_any(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)object;
+    *(bool *)user = true;
+}
+
+bool weir_rebuild_textures_any(struct weir_session *session)
+{
+    bool any = false;
+
+    weir_host_objects_visit(session, WEIR_KIND_TEXTURE, note_any, &any);
+    weir_host_objects_visit(session, WEIR_KIND_SURFACE, note_any, &any);
+    return any;
+}
+
 /* ---------------------------------------------------------------- boxes */
 
 static void put(weir_handle handle, void *object, void *user)

@@ -62,6 +62,8 @@ CUresult weir_rebuild_variables_get(struct weir_session *session, struct weir_bo
 const char *weir_rebuild_arrays_save(struct weir_session *session, uint64_t begin_ns);
 /** Why no other worker can have the arrays as last saved. @return static; NULL: one can */
 const char *weir_rebuild_arrays_why(struct weir_session *session);
+/** Has the session texture or surface objects, which must get the same numbers there? */
+bool weir_rebuild_textures_any(struct weir_session *session);
 /** Put the saved contents into a box. @param ret_n  how many arrays have some
  * @param charged  what they are charged with is added @thread owner */
 void weir_rebuild_arrays_put(struct weir_session *session, struct weir_box *box, uint32_t *ret_n,

@@ -68,8 +68,10 @@ void weir_rebuild_rests(struct weir_session *session)
     }
     why = weir_rebuild_prepare(session);
     book->rests = true;
-    atomic_store(&book->why, why                                     ? why
-                             : weir_rebuild_variables_fixed(session) ? weir_book_if_same
-                                                                     : "");
+    atomic_store(&book->why,
+                 why ? why
+                 : weir_rebuild_variables_fixed(session) || weir_rebuild_textures_any(session)
+                     ? weir_book_if_same
+                     : "");
     atomic_store(&book->leaving.may, !why);
 }

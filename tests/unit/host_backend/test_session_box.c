@@ -269,11 +269,11 @@ static void what_is_damaged_is_refused(void **state)
     }
 }
 
-static void put_record(struct weir_box *box, enum weir_op op, const void *in)
+static void put_record(struct weir_box *box, enum weir_op op, const void *in, const uint64_t *names,
+                       uint64_t n_names)
 {
     struct weir_record record = {.op = (uint16_t)op};
     uint8_t body[256];
-    uint64_t n_names = 0;
 
     assert_true(weir_ops[op].in_bytes(in) <= sizeof body);
     weir_ops[op].in_encode(in, body);
@@ -281,24 +281,25 @@ static void put_record(struct weir_box *box, enum weir_op op, const void *in)
     (void)weir_box_put(box, &record, sizeof record);
     (void)weir_box_put(box, body, weir_ops[op].in_bytes(in));
     (void)weir_box_put(box, &n_names, sizeof n_names);
+    (void)weir_box_put(box, names, n_names * sizeof *names);
 }
 
 #define ARRAY_BYTES 64u /* of the one that follows */
 
-static void put_array(struct weir_box *box, uint32_t n_contents)
+/* @param head  beside what all boxes have; its first two records are an array's. */
+static void put_array(struct weir_box *box, struct weir_box_head head)
 {
-    struct weir_box_head head = {.version = WEIR_LINK_VERSION,
-                                 .window_base = weir_tenant_window_base(f.tenant),
-                                 .n_records = 2,
-                                 .n_arrays = n_contents};
     const struct weir_op_ctx_create_in context = {
         .c = name(WEIR_KIND_CONTEXT, 1), .legacy = name(WEIR_KIND_STREAM, 1), .legacy_word = 1};
     const struct weir_op_array_create_in array = {
         .c = context.c, .a = name(WEIR_KIND_ARRAY, 1), .desc = {4, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0}};
 
+    head.version = WEIR_LINK_VERSION;
+    head.window_base = weir_tenant_window_base(f.tenant);
+    head.n_records += 2;
     (void)weir_box_put(box, &head, sizeof head);
-    put_record(box, WEIR_OP_ctx_create, &context);
-    put_record(box, WEIR_OP_array_create, &array);
+    put_record(box, WEIR_OP_ctx_create, &context, NULL, 0);
+    put_record(box, WEIR_OP_array_create, &array, NULL, 0);
 }
 
 /* An array with contents that are not its own. */
@@ -332,7 +333,7 @@ static void contents_of_arrays_are_checked(void **state)
         begin(state);
         weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, all[i].quota);
         file = make_file(all[i].file_bytes);
-        put_array(&box, all[i].n);
+        put_array(&box, (struct weir_box_head){.n_arrays = all[i].n});
         for (uint32_t k = 0; k < all[i].n; k++) {
             const uint64_t words[] = {name((enum weir_kind)all[i].kind, all[i].index), all[i].bytes,
                                       all[i].kind};
@@ -354,6 +355,44 @@ static void contents_of_arrays_are_checked(void **state)
     }
 }
 
+/* Three surfaces, whose numbers this driver may not give. */
+static void numbers_of_surfaces_come_out_equal(void **state)
+{
+    static const struct {
+        uint64_t numbers[3];
+        uint32_t step;
+        CUresult result;
+    } all[] = {{{1, 2, 3}, 1, CUDA_SUCCESS},
+               {{3, 4, 40000}, 1, CUDA_SUCCESS}, /* others had the numbers in between */
+               {{2, 6, 8}, 2, CUDA_SUCCESS},
+               {{2, 1, 3}, 1, CUDA_ERROR_INVALID_ADDRESS_SPACE},
+               {{2, 5, 6}, 2, CUDA_ERROR_INVALID_ADDRESS_SPACE},
+               {{1, 2, UINT64_MAX}, 1, CUDA_ERROR_INVALID_ADDRESS_SPACE}};
+    const struct weir_op_surface_create_in in = {.c = name(WEIR_KIND_CONTEXT, 1),
+                                                 .a = name(WEIR_KIND_ARRAY, 1)};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct weir_box box = {0};
+        const char *why = NULL;
+
+        begin(state);
+        fake_surface_step = all[i].step;
+        put_array(&box, (struct weir_box_head){.n_records = 3});
+        for (uint32_t k = 0; k < 3; k++) {
+            const uint64_t names[] = {all[i].numbers[k],
+                                      weir_handle_make(WEIR_KIND_SURFACE, true, 1, k + 1)};
+
+            put_record(&box, WEIR_OP_surface_create, &in, names, 2);
+        }
+        assert_int_equal(rebuild(&box, &why), all[i].result);
+        for (uint32_t k = 0; all[i].result == CUDA_SUCCESS && k < 3; k++) {
+            assert_non_null(weir_host_object_find(f.session, WEIR_KIND_SURFACE,
+                                                  (void *)(uintptr_t)all[i].numbers[k]));
+        }
+        (void)tear_down(state); /* nothing else is left */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +400,7 @@ int main(void)
         cmocka_unit_test(without_its_channel_a_session_is_refused),
         cmocka_unit_test(what_is_damaged_is_refused),
         cmocka_unit_test(contents_of_arrays_are_checked),
+        cmocka_unit_test(numbers_of_surfaces_come_out_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
