@@ -384,6 +384,46 @@ static void change_surface(long round)
     DRV(cu.StreamSynchronize(NULL));
 }
 
+/* ---------------------------------------------------------------- linked code */
+
+static const char count_ptx[] =
+    ".version 6.4\n.target sm_75\n.address_size 64\n"
+    ".extern .global .align 4 .u32 rounds;\n"
+    ".visible .entry count(.param .u64 out)\n{\n.reg .b32 %r<3>; .reg .b64 %d<2>;\n"
+    "ld.param.u64 %d0, [out]; cvta.to.global.u64 %d1, %d0; ld.global.u32 %r0, [rounds];\n"
+    "add.u32 %r1, %r0, 1; st.global.u32 [rounds], %r1; st.global.u32 [%d1], %r1; ret;\n}\n";
+static const char rounds_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
+                                 ".visible .global .align 4 .u32 rounds = 100;\n";
+static CUfunction count;
+
+static void hold_linked(void)
+{
+    CUlinkState link = NULL;
+    CUmodule module;
+    void *image = NULL;
+    size_t bytes = 0;
+
+    DRV(cu.LinkCreate_v2(0, NULL, NULL, &link));
+    DRV(cu.LinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)count_ptx, sizeof(count_ptx),
+                          "count", 0, NULL, NULL));
+    DRV(cu.LinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)rounds_ptx, sizeof(rounds_ptx),
+                          "rounds", 0, NULL, NULL));
+    DRV(cu.LinkComplete(link, &image, &bytes));
+    DRV(cu.ModuleLoadData(&module, image));
+    DRV(cu.LinkDestroy(link));
+    count = driver_function(module, "count");
+    DRV(cu.MemHostAlloc((void **)&result, 4096, 0));
+}
+
+static void change_linked(long round)
+{
+    void *params[] = {&result};
+
+    driver_launch(count, 1, 1, NULL, params);
+    DRV(cu.StreamSynchronize(NULL));
+    check_int(*result, 101 + round, "a variable in which kernels count");
+}
+
 /* ---------------------------------------------------------------- rounds */
 
 static const struct kind {
@@ -402,7 +442,8 @@ static const struct kind {
              {"captured", hold_captured, change_captured},
              {"texture", hold_texture, change_texture},
              {"linear", hold_linear, change_linear},
-             {"surface", hold_surface, change_surface}};
+             {"surface", hold_surface, change_surface},
+             {"linked", hold_linked, change_linked}};
 
 static const struct kind *find_kind(const char *name)
 {

@@ -19,7 +19,7 @@ BYTES = 16 * MIB
 SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 KINDS = ("registered", "shared", "host", "array1", "array2", "array3", "layers", "cube", "mipmap", "captured",
-         "texture", "linear", "surface")  # of e2e_kinds
+         "texture", "linear", "surface", "linked")  # of e2e_kinds
 # Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
 STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
 
