@@ -132,7 +132,7 @@ static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t 
     size_t left = WEIR_ZEROES_BYTES, box[3];
 
     for (int i = 0; i < 3; i++) {
-        box[i] = least(extent[i], left);
+        box[i] = at_least_one(least(extent[i], left));
         left = box[i] == extent[i] ? left / box[i] : 1;
     }
     c.srcPitch = box[0];

@@ -582,6 +582,7 @@ CUresult weir_ops_register_again(struct weir_session *s, const struct weir_regis
     struct weir_registration *r;
 
     WEIR_TRY(register_file(s, was, true, &r));
+    /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     return was->pinned ? pin_or_drop(s, r) : CUDA_SUCCESS;
 }
 

@@ -291,9 +291,14 @@ static void put_array(struct weir_box *box, struct weir_box_head head)
 {
     const struct weir_op_ctx_create_in context = {
         .c = name(WEIR_KIND_CONTEXT, 1), .legacy = name(WEIR_KIND_STREAM, 1), .legacy_word = 1};
-    const struct weir_op_array_create_in array = {
-        .c = context.c, .a = name(WEIR_KIND_ARRAY, 1), .desc = {4, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0}};
+    struct weir_op_array_create_in array;
 
+    memset(&array, 0, sizeof array); /* its padding, too */
+    array.c = context.c;
+    array.a = name(WEIR_KIND_ARRAY, 1);
+    array.desc.Width = array.desc.Height = 4;
+    array.desc.Format = CU_AD_FORMAT_FLOAT;
+    array.desc.NumChannels = 1;
     head.version = WEIR_LINK_VERSION;
     head.window_base = weir_tenant_window_base(f.tenant);
     head.n_records += 2;
