@@ -159,22 +159,31 @@ class NeighboursFault(UnderMps):
         self.assertEqual([host.tenant(name)["used_bytes"] for name in names], 6 * [0])
 
     def test_each_kind(self):
-        """A program for each kind of thing that another worker makes again; then a neighbour has a fault."""
+        """A program for each kind of thing that another worker makes again: after a neighbour's fault, and by weir move."""
         host = self.under_mps({name: {"isolation": "program"} for name in (*KINDS, "alice")}, lines=["quarantine_s = 30"])
         guests = {kind: self.guest(host, "e2e_kinds", kind, tenant=kind) for kind in KINDS}
         for guest in guests.values():
             self.first_round(host, guest)
-        mine = lambda: [[row for row in rows if row[0] in KINDS] for rows in self.holdings(host)]
+        mine = lambda: [[row[:4] for row in rows if row[0] in KINDS] for rows in self.holdings(host)]
         before = mine()
-        self.faulted(host, tenant="alice")
-        for r in (1, 2):
+
+        def goes_on(r, moves):
             for guest in guests.values():
                 guest.say("")
             for kind, guest in guests.items():
                 with self.subTest(kind):
                     guest.wait_line(f"^round {r}$", 20)
-        lib.until(lambda: mine() == before, 10, f"{mine()} as {before}")
-        self.assertEqual({kind: host.tenant(kind)["moved_sessions"] for kind in KINDS}, {kind: 1 for kind in KINDS})
+            lib.until(lambda: mine() == before, 10, f"{mine()} as {before}")
+            self.assertEqual({kind: host.tenant(kind)["moved_sessions"] for kind in KINDS}, {kind: moves for kind in KINDS})
+
+        self.faulted(host, tenant="alice")
+        goes_on(1, 1)
+        goes_on(2, 1)
+        for kind in KINDS:
+            done = lib.run_weir("move", "--run-dir", host.run_dir, kind)
+            self.assertEqual(done.returncode, 0, f"{kind}: {done.stdout}{done.stderr}{host.process.tail()}")
+        goes_on(3, 2)
+        goes_on(4, 2)
         for guest in guests.values():
             guest.close_stdin()
             self.assertEqual(guest.wait(20), 0, guest.tail())
