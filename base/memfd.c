@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,4 +44,12 @@ int weir_memfd_sealed(const char *name, uint64_t bytes)
         fd = -1;
     }
     return fd;
+}
+
+bool weir_memfd_is_sealed(int fd, uint64_t bytes)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+           lseek(fd, 0, SEEK_END) == (off_t)bytes; /* fstat() would need a newer libc */
 }

@@ -1,6 +1,7 @@
 /* Files in memory that are passed to other processes. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /**
@@ -13,3 +14,11 @@
  * @thread any
  */
 int weir_memfd_sealed(const char *name, uint64_t bytes);
+
+/**
+ * Is it such a file? Another process may have passed it on.
+ *
+ * @param bytes  the size that it must have.
+ * @thread any
+ */
+bool weir_memfd_is_sealed(int fd, uint64_t bytes);

@@ -91,6 +91,7 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
         free(entry);
     } else {
         __atomic_store_n(&objects[object - 1], NULL, __ATOMIC_SEQ_CST);
+        first_free = object - 1 < first_free ? (uint32_t)(object - 1) : first_free;
         *entry = (struct retired){.texture = old, .next = retired};
         retired = entry;
         if (__atomic_load_n(&running, __ATOMIC_SEQ_CST) == 0) {

@@ -66,14 +66,14 @@ class Command(Moves):
 
     def test_what_stays_says_so(self):
         host = self.own()
-        array = self.guest(host, "e2e_ended", "take", "array", 1 << 20, tenant="alice")
-        array.wait_line("^held$")
+        managed = self.guest(host, "e2e_ended", "take", "managed", 1 << 20, tenant="alice")
+        managed.wait_line("^held$")
         worker = self.session(host, "alice")["worker"]
-        self.assertRegex(self.weir_move(host, "alice", expect=1), r"stays: arrays|not moved, the host's log says why")
-        host.process.wait_log('asked to move, but stays .* why="arrays"')
+        self.assertRegex(self.weir_move(host, "alice", expect=1), r"stays: managed memory|not moved, the host's log says why")
+        host.process.wait_log('asked to move, but stays .* why="managed memory"')
         self.assertEqual(self.session(host, "alice")["worker"], worker)
-        array.close_stdin()
-        self.ends(host, array)
+        managed.close_stdin()
+        self.ends(host, managed)
 
 
 @unittest.skipUnless(lib.DRIVER == "softgpu", "WEIR_SOFTGPU_IMPORT_MS is softgpu's")

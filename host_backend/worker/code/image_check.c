@@ -470,13 +470,36 @@ static char *text_of(const struct entry *entry, uint64_t max_bytes, size_t *ret_
     return text;
 }
 
+/* Count the texts of the newest architecture that the device takes.
+ * @param code  0, or the architecture that they must be of. @param ret_best  the first */
+static uint32_t best_texts(const uint8_t *data, uint64_t payload, uint32_t sm, uint32_t code,
+                           struct entry *ret_best)
+{
+    struct entry entry;
+    uint32_t n_best = 0;
+    uint64_t at = 0;
+
+    while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
+        if (entry.kind != KIND_PTX || entry.arch > sm || (code != 0 && entry.arch != code)) {
+            continue;
+        }
+        if (n_best == 0 || entry.arch > ret_best->arch) {
+            *ret_best = entry;
+            n_best = 1;
+        } else {
+            n_best += entry.arch == ret_best->arch;
+        }
+    }
+    return n_best;
+}
+
 static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
                                    const struct weir_image_ptx_want *want, char **ret_text,
                                    size_t *ret_bytes)
 {
-    struct entry entry, best = {0};
-    uint64_t payload, at = 0;
-    uint32_t code = 0, n_best = 0;
+    struct entry best = {0};
+    uint32_t code = 0;
+    uint64_t payload;
 
     if (bytes < FATBIN_HEADER || read_u16(data + 4) != 1 || read_u16(data + 6) != FATBIN_HEADER) {
         return WEIR_ERR_INVALID;
@@ -487,19 +510,7 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
         return WEIR_ERR_INVALID;
     }
     WEIR_FAIL_IF(want->no_code && code != 0, WEIR_ERR_NOT_FOUND);
-    while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
-        if (entry.kind != KIND_PTX || entry.arch > want->sm ||
-            (code != 0 && !want->any_arch && entry.arch != code)) {
-            continue;
-        }
-        if (n_best == 0 || entry.arch > best.arch) {
-            best = entry;
-            n_best = 1;
-        } else {
-            n_best += entry.arch == best.arch;
-        }
-    }
-    WEIR_FAIL_IF(n_best != 1,
+    WEIR_FAIL_IF(best_texts(data, payload, want->sm, want->any_arch ? 0 : code, &best) != 1,
                  WEIR_ERR_NOT_FOUND); /* several entries of one architecture belong together */
     *ret_text = text_of(&best, want->max_bytes, ret_bytes);
     return *ret_text ? WEIR_OK : WEIR_ERR_TOO_BIG;
@@ -548,6 +559,26 @@ bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm, weir
 
         good = next_entry(data + FATBIN_HEADER, read_u64(data + 8), &at, &entry) &&
                (!is_kept(&entry, KEEP_CODE, sm) || is_of_entry(&entry, is, user));
+    }
+    return good;
+}
+
+bool weir_fatbin_all_texts(const uint8_t *data, uint32_t sm, weir_image_text_fn *is, void *user)
+{
+    struct entry entry, best = {0};
+    uint64_t at = 0, payload = read_u64(data + 8);
+    bool good = true;
+    size_t n;
+
+    (void)best_texts(data, payload, sm, 0, &best);
+    while (good && at < payload) {
+        good = next_entry(data + FATBIN_HEADER, payload, &at, &entry);
+        if (good && entry.kind == KIND_PTX && entry.arch == best.arch) {
+            char *text = text_of(&entry, UINT64_MAX, &n);
+
+            good = text && is(text, n, user);
+            free(text);
+        }
     }
     return good;
 }

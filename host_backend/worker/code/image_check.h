@@ -111,6 +111,17 @@ typedef bool weir_image_code_fn(const uint8_t *code, uint64_t bytes, void *user)
 bool weir_image_all_codes(const uint8_t *data, uint64_t bytes, uint32_t sm, weir_image_code_fn *is,
                           void *user);
 
+typedef bool weir_image_text_fn(const char *text, size_t bytes, void *user);
+
+/**
+ * Is something true of all PTX of a fatbin that a device would take? The driver links several.
+ * @param data  was checked.
+ * @param is    asked for each, unpacked.
+ * @return false, too: something cannot be looked at.
+ * @thread any
+ */
+bool weir_fatbin_all_texts(const uint8_t *data, uint32_t sm, weir_image_text_fn *is, void *user);
+
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 

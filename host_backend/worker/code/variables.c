@@ -9,19 +9,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SOFT_LINKED_HEADER 16u /* softgpu/driver/link.c */
+
 /* The variables that are being listed. */
 struct list {
     struct weir_variables *v;
     uint32_t room;
+    uint32_t n_before; /* variables of parts that came before, with which this one is linked */
+    bool has_code;     /* there is machine code that runs */
     enum weir_status status;
 };
+
+static struct weir_variable *find(struct weir_variable *of, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(of[i].name, name) == 0) {
+            return &of[i];
+        }
+    }
+    return NULL;
+}
 
 static bool add(const char *text, uint64_t bytes, void *user)
 {
     struct list *list = user;
     struct weir_variables *v = list->v;
-    char *name = strdup(text);
+    char *name;
 
+    if (find(v->of, list->n_before, text)) { /* the driver would find one of them by the name */
+        v->why = "variables of one name in linked code";
+        return true;
+    }
+    name = strdup(text);
     if (!name || !WEIR_GROW(v->of, v->n, list->room)) {
         free(name);
         list->status = WEIR_ERR_NO_MEMORY;
@@ -43,7 +62,8 @@ static void list_ptx(struct list *list, const struct weir_ptx_module *module, co
     for (uint32_t i = 0; i < module->n_vars && list->status == WEIR_OK; i++) {
         const struct weir_ptx_var *var = module->vars[i];
 
-        if ((!reached[i] && !v->fixed) || var->space != WEIR_PTX_SPACE_GLOBAL) {
+        if ((!reached[i] && !v->fixed) || var->space != WEIR_PTX_SPACE_GLOBAL ||
+            var->linkage == WEIR_PTX_LINKAGE_EXTERN) {
             continue;
         }
         if (var->managed) {
@@ -78,16 +98,6 @@ static void read_ptx(struct list *list, const char *text, size_t bytes)
 }
 
 /* ---------------------------------------------------------------- what was asked for */
-
-static struct weir_variable *find(struct weir_variable *of, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(of[i].name, name) == 0) {
-            return &of[i];
-        }
-    }
-    return NULL;
-}
 
 enum weir_status weir_variables_ask(struct weir_host_module *m,
                                     const struct weir_variable *variable, const char *text,
@@ -139,40 +149,104 @@ static void list_asked(struct list *list, const struct weir_host_module *m)
 
 static bool list_code(const uint8_t *code, uint64_t bytes, void *user)
 {
+    ((struct list *)user)->has_code = true;
     return weir_elf_visit_globals(code, bytes, add, user);
+}
+
+/* One of several texts that are linked. */
+static bool list_text(const char *text, size_t bytes, void *user)
+{
+    struct list *list = user;
+
+    list->n_before = list->v->n;
+    read_ptx(list, text, bytes);
+    return list->status == WEIR_OK;
+}
+
+/* @param data  PTX, a fatbin or a cubin. */
+static void read_part(struct list *list, const uint8_t *data, uint64_t bytes, uint32_t sm,
+                      bool real)
+{
+    struct weir_image_ptx_want want = {.sm = sm, .code_runs = real, .max_bytes = UINT64_MAX};
+    char *text;
+    bool good;
+    size_t n;
+
+    list->n_before = list->v->n;
+    list->has_code = false;
+    list->status = weir_image_ptx(data, bytes, &want, &text, &n);
+    if (list->status == WEIR_OK) {
+        read_ptx(list, text, n);
+        free(text);
+        return;
+    }
+    if (list->status == WEIR_ERR_NO_MEMORY) {
+        return;
+    }
+    list->status = WEIR_OK;
+    list->v->fixed = true;
+    good = !real || weir_image_all_codes(data, bytes, sm, list_code, list);
+    if (good && !list->has_code && weir_fatbin_begins(data, bytes)) {
+        good = weir_fatbin_all_texts(data, sm, list_text, list);
+    }
+    if (!good && list->status == WEIR_OK) {
+        list->v->why = "variables of machine code that hold addresses";
+    }
+}
+
+/* Parts that the driver links as it loads them. An address of a variable may pass from one to
+ * another. */
+static void read_bundle(struct list *list, const struct weir_host_image *image, uint32_t sm,
+                        bool real)
+{
+    struct weir_bundle_part *parts;
+    uint32_t n;
+
+    list->v->fixed = true;
+    list->status = weir_bundle_check(image->data, image->bytes, &parts, &n);
+    if (list->status != WEIR_OK) {
+        return;
+    }
+    for (uint32_t i = 0; i < n && list->status == WEIR_OK && !list->v->why; i++) {
+        read_part(list, image->data + parts[i].offset, parts[i].bytes, sm, real);
+    }
+    free(parts);
+}
+
+/* The same of a file of softgpu's linker: a header, and texts behind their lengths. */
+static void read_soft_linked(struct list *list, const struct weir_host_image *image)
+{
+    const uint8_t *at = image->data + SOFT_LINKED_HEADER, *end = image->data + image->bytes;
+    uint64_t bytes;
+
+    list->v->fixed = true;
+    while ((size_t)(end - at) >= sizeof bytes && list->status == WEIR_OK && !list->v->why) {
+        memcpy(&bytes, at, sizeof bytes);
+        at += sizeof bytes;
+        if (bytes > (size_t)(end - at)) {
+            list->v->why = "variables of linked code that cannot be read";
+            return;
+        }
+        (void)list_text((const char *)at, bytes, list);
+        at += bytes;
+    }
 }
 
 static void read_image(struct list *list, const struct weir_host_module *m, uint32_t sm, bool real)
 {
     const struct weir_host_image *image = m->image;
-    struct weir_image_ptx_want want = {.sm = sm, .code_runs = real, .max_bytes = UINT64_MAX};
-    struct weir_variables *v = list->v;
     enum weir_image_form form;
-    char *text;
-    size_t n;
 
-    if (m->o.charged_bytes == 0) { /* softgpu's own files may have some that nobody has counted */
-        v->why = !real && weir_image_check(image->data, image->bytes, &form) == WEIR_OK &&
-                         form == WEIR_IMAGE_SOFT_LINKED
-                     ? "variables of linked code"
-                     : NULL;
-        return;
-    }
     if (m->is_bundle) {
-        v->why = "variables of linked code";
-        return;
+        read_bundle(list, image, sm, real);
+    } else if (!real && weir_image_check(image->data, image->bytes, &form) == WEIR_OK &&
+               form == WEIR_IMAGE_SOFT_LINKED) {
+        read_soft_linked(list, image); /* nobody has counted its variables' bytes */
+    } else if (m->o.charged_bytes != 0) {
+        read_part(list, image->data, image->bytes, sm, real);
     }
-    list->status = weir_image_ptx(image->data, image->bytes, &want, &text, &n);
-    if (list->status == WEIR_OK) {
-        read_ptx(list, text, n);
-        free(text);
-    } else if (list->status != WEIR_ERR_NO_MEMORY) {
-        list->status = WEIR_OK;
-        v->fixed = true;
-        if (!real || (!weir_image_all_codes(image->data, image->bytes, sm, list_code, list) &&
-                      list->status == WEIR_OK)) {
-            v->why = "variables of machine code that hold addresses";
-        }
+    if (m->o.charged_bytes != 0 && list->v->fixed && list->v->n == 0 && !list->v->why) {
+        list->v->why = "variables without a name";
     }
 }
 

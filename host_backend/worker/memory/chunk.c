@@ -130,8 +130,8 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
     return weir_session_note_lack(session, result);
 }
 
-/* May another worker need it? Half of the process's descriptors are for other uses. */
-static bool holds_file(const struct weir_worker *worker, int fd)
+/* Half of the process's descriptors are for other uses. */
+bool weir_memory_holds_file(const struct weir_worker *worker, int fd)
 {
     struct rlimit limit;
 
@@ -155,7 +155,7 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
     message.chunk.bytes = bytes;
     message.chunk.tenant_index = tenant->index;
     bool kept = weir_link_send(w->link, &message, *fd) == WEIR_OK;
-    if (!holds_file(w, *fd)) {
+    if (!weir_memory_holds_file(w, *fd)) {
         close(*fd);
         *fd = -1;
     }
@@ -243,7 +243,8 @@ static void close_file(struct weir_host_chunk *chunk)
 
 void weir_chunk_file_sent(struct weir_host_chunk *chunk)
 {
-    if (chunk->pieces || (chunk->pinned && !holds_file(chunk->tenant->worker, chunk->fd))) {
+    if (chunk->pieces ||
+        (chunk->pinned && !weir_memory_holds_file(chunk->tenant->worker, chunk->fd))) {
         close_file(chunk);
     }
 }

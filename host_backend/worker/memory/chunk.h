@@ -128,5 +128,7 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
  */
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
                       uint64_t base, uint64_t bytes, int *fd);
+/** May the worker hold this descriptor of memory, because another worker may need it? */
+bool weir_memory_holds_file(const struct weir_worker *worker, int fd);
 /** Let the supervisor close the descriptor. */
 void weir_memory_drop(struct weir_worker *worker, uint64_t id);

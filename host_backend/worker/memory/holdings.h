@@ -33,6 +33,8 @@ struct weir_registration {
     bool pinned;    /* registered with the driver, so the GPU reaches the pages */
     bool guarded;   /* the guest can take its pages away (state/bus_guard.h) */
     bool read_only; /* the GPU may only read it */
+    int file; /* owned: its pages are there from offset on; -1: another worker cannot get it */
+    uint64_t offset;
 };
 
 /* Owner thread only. */

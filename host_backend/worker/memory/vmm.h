@@ -140,6 +140,15 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
 CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
                               struct weir_vmm_alloc **ret_alloc);
 /**
+ * Make the memory of the host of another worker, which has ended or will, here again, with one
+ * reference.
+ * @param fd  its file; taken, also on failure.
+ * @return as weir_vmm_host_create(); CUDA_ERROR_INVALID_VALUE (not such a file)
+ * @thread the session's
+ */
+CUresult weir_vmm_host_again(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                             int fd, struct weir_vmm_alloc **ret_alloc);
+/**
  * Use a file that another worker has made for memory of the host.
  * @param fd  becomes the alloc's; an error closes it.
  * @return CUDA_SUCCESS; CUDA_ERROR_INVALID_VALUE (not such a file); CUDA_ERROR_OUT_OF_MEMORY (the

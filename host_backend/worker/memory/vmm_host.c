@@ -13,10 +13,8 @@
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/tenant.h"
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct weir_amounts file_cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
@@ -109,34 +107,51 @@ static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
     return result;
 }
 
-CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
-                              struct weir_vmm_alloc **ret_alloc)
+static struct weir_vmm_alloc of_host(const struct weir_session *s, uint64_t bytes,
+                                     uint32_t handle_types, int file)
 {
-    const struct weir_vmm_alloc as = {
+    return (struct weir_vmm_alloc){
         .bytes = bytes,
         .cleared_bytes = bytes,
         .charged = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}},
         .handle_types = handle_types,
-        .device = session->device,
-        .on_host = true};
+        .device = s->device,
+        .on_host = true,
+        .file = file};
+}
+
+CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                              struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_vmm_alloc as = of_host(session, bytes, handle_types, -1);
 
     return weir_vmm_alloc_make(session, &as, make, ret_alloc);
 }
 
-/* A worker that a guest controls may have published it: it must be what it says, for good. */
-static bool is_sound(int fd, uint64_t bytes)
+static CUresult check_file(struct weir_session *session, struct weir_vmm_alloc *alloc)
 {
-    int seals = fcntl(fd, F_GET_SEALS);
-    struct stat info;
+    (void)session;
+    return weir_memfd_is_sealed(alloc->file, alloc->bytes) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
+}
 
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
-           (uint64_t)info.st_size == bytes;
+CUresult weir_vmm_host_again(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                             int fd, struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_vmm_alloc as = of_host(session, bytes, handle_types, fd);
+    CUresult result = weir_vmm_alloc_make(session, &as, check_file, ret_alloc);
+
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+    }
+    return result;
 }
 
 CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd)
 {
-    CUresult result = is_sound(fd, alloc->bytes) ? weir_tenant_charge(alloc->tenant, &file_cost)
-                                                 : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = weir_memfd_is_sealed(fd, alloc->bytes)
+                          ? weir_tenant_charge(alloc->tenant, &file_cost)
+                          : CUDA_ERROR_INVALID_VALUE;
 
     if (result != CUDA_SUCCESS) {
         close(fd);

@@ -9,6 +9,7 @@
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/arrays.h"
 #include "host_backend/worker/state/ending.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
@@ -17,38 +18,6 @@
 
 #define TILE_BYTES 64u
 #define TILE_ROWS  8u
-
-/* Bytes of a channel of a texel; 0: such arrays are compressed, or have planes. */
-static uint32_t channel_bytes(CUarray_format format)
-{
-    switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-    case CU_AD_FORMAT_UNORM_INT8X1:
-    case CU_AD_FORMAT_UNORM_INT8X2:
-    case CU_AD_FORMAT_UNORM_INT8X4:
-    case CU_AD_FORMAT_SNORM_INT8X1:
-    case CU_AD_FORMAT_SNORM_INT8X2:
-    case CU_AD_FORMAT_SNORM_INT8X4:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-    case CU_AD_FORMAT_UNORM_INT16X1:
-    case CU_AD_FORMAT_UNORM_INT16X2:
-    case CU_AD_FORMAT_UNORM_INT16X4:
-    case CU_AD_FORMAT_SNORM_INT16X1:
-    case CU_AD_FORMAT_SNORM_INT16X2:
-    case CU_AD_FORMAT_SNORM_INT16X4:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 0;
-    }
-}
 
 static uint64_t at_least_one(uint64_t n)
 {
@@ -72,9 +41,9 @@ static bool round_up(uint64_t n, uint64_t to, uint64_t *ret)
  */
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
 {
-    uint32_t channel = channel_bytes(d->Format);
-    uint64_t texel = (uint64_t)(channel != 0 ? channel : 4) * d->NumChannels, row, rows;
+    uint64_t texel = weir_array_texel_bytes(d), row, rows;
 
+    texel = texel != 0 ? texel : UINT64_C(4) * d->NumChannels;
     return !__builtin_mul_overflow(texel, at_least_one(d->Width), &row) &&
            round_up(row, TILE_BYTES, &row) && round_up(at_least_one(d->Height), TILE_ROWS, &rows) &&
            !__builtin_mul_overflow(row, rows, ret_bytes) &&
@@ -109,7 +78,8 @@ static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t hand
     struct weir_object *o;
 
     WEIR_TRY(weir_session_free_name(s, kind, handle));
-    WEIR_TRY(weir_host_object_create(s, kind, sizeof *o, handle, NULL, ctx, &o));
+    WEIR_TRY(
+        weir_host_object_create(s, kind, sizeof(struct weir_host_array), handle, NULL, ctx, &o));
     CUresult result = weir_session_charge(s, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
     if (result != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
@@ -134,7 +104,7 @@ static CUresult check_clearable(const struct weir_session *s, const CUDA_ARRAY3D
 {
     static atomic_bool told;
 
-    if (s->platform->by_program || is_hollow(d) || channel_bytes(d->Format) != 0) {
+    if (s->platform->by_program || is_hollow(d) || weir_array_texel_bytes(d) != 0) {
         return CUDA_SUCCESS;
     }
     if (!atomic_exchange(&told, true)) {
@@ -153,7 +123,7 @@ static size_t least(size_t a, size_t b)
 
 /* Copy zeroes in boxes as large as the buffer of zeroes allows. */
 static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t extent[3],
-                            CUstream stream)
+                            void *stream)
 {
     CUDA_MEMCPY3D c = {.srcMemoryType = CU_MEMORYTYPE_HOST,
                        .srcHost = s->platform->zeroes,
@@ -162,7 +132,7 @@ static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t 
     size_t left = WEIR_ZEROES_BYTES, box[3];
 
     for (int i = 0; i < 3; i++) {
-        box[i] = least(extent[i], left);
+        box[i] = at_least_one(least(extent[i], left));
         left = box[i] == extent[i] ? left / box[i] : 1;
     }
     c.srcPitch = box[0];
@@ -173,42 +143,11 @@ static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t 
                 c.WidthInBytes = least(box[0], extent[0] - c.dstXInBytes);
                 c.Height = least(box[1], extent[1] - c.dstY);
                 c.Depth = least(box[2], extent[2] - c.dstZ);
-                WEIR_TRY(s->driver->cuMemcpy3DAsync_v2(&c, stream));
+                WEIR_TRY(s->driver->cuMemcpy3DAsync_v2(&c, (CUstream)stream));
             }
         }
     }
     return CUDA_SUCCESS;
-}
-
-static CUresult clear_array(struct weir_session *s, CUarray array, CUstream stream)
-{
-    CUDA_ARRAY3D_DESCRIPTOR d;
-
-    memset(&d, 0, sizeof d);
-    WEIR_TRY(s->driver->cuArray3DGetDescriptor_v2(&d, array));
-    size_t texel = (size_t)channel_bytes(d.Format) * d.NumChannels;
-    WEIR_FAIL_IF(texel == 0 || d.Width == 0, CUDA_ERROR_NOT_SUPPORTED);
-    return copy_zeroes(s, array,
-                       (size_t[3]){d.Width * texel, at_least_one(d.Height), at_least_one(d.Depth)},
-                       stream);
-}
-
-static CUresult clear_levels(struct weir_session *s, CUmipmappedArray mipmap, CUstream stream)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    for (unsigned i = 0; result == CUDA_SUCCESS; i++) {
-        CUarray level = NULL;
-
-        result = s->driver->cuMipmappedArrayGetLevel(&level, mipmap, i);
-        if (result == CUDA_ERROR_INVALID_VALUE && i != 0) {
-            return CUDA_SUCCESS; /* the array has no more levels */
-        }
-        if (result == CUDA_SUCCESS) {
-            result = clear_array(s, level, stream);
-        }
-    }
-    return result;
 }
 
 static CUresult clear(struct weir_session *s, const struct weir_object *o,
@@ -222,8 +161,7 @@ static CUresult clear(struct weir_session *s, const struct weir_object *o,
     }
     WEIR_FAIL_IF(!s->platform->zeroes, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_TRY(weir_session_work_stream(s, &stream));
-    result = o->kind == WEIR_KIND_ARRAY ? clear_array(s, o->native, stream)
-                                        : clear_levels(s, o->native, stream);
+    result = weir_array_visit(s, o, copy_zeroes, stream);
     waited = s->driver->cuStreamSynchronize(stream);
     return result != CUDA_SUCCESS ? result : waited;
 }

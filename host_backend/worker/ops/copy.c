@@ -3,6 +3,7 @@
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/arrays.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/submit/submit.h"
 
@@ -226,6 +227,9 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(arrays[i] ? weir_graph_hold_captured(s, stream, arrays[i]) : CUDA_SUCCESS);
+    }
+    if (arrays[1]) {
+        weir_array_of(arrays[1])->unsaved = true;
     }
     what.work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
                             of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),

@@ -3,6 +3,7 @@
 
 #include "base/addresses.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/memfd.h"
 #include "host_backend/worker/device/awaited.h"
 #include "host_backend/worker/device/device_idle.h"
@@ -370,6 +371,7 @@ static void unregister(struct weir_session *session, void *what)
     if (r->in_region) {
         weir_region_give(weir_session_region(session), r->region_offset, r->bytes);
     }
+    r->file = weir_fd_close(r->file);
     weir_account_release_all(&session->tenant->account, &r->charged);
     weir_session_unpins(session, r->bytes);
     free(r);
@@ -392,10 +394,11 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     }
 }
 
-static bool map_at(struct weir_registration *r, uint64_t device, int flag, int fd, uint64_t offset)
+static bool map_at(struct weir_registration *r, uint64_t device, int flag, int fd)
 {
     void *want = (void *)(uintptr_t)device;
-    void *at = mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)offset);
+    void *at =
+        mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)r->offset);
 
     if (at != MAP_FAILED && at != want) {
         munmap(at, r->bytes); /* a kernel that does not know the flag may map elsewhere */
@@ -407,24 +410,30 @@ static bool map_at(struct weir_registration *r, uint64_t device, int flag, int f
     return true;
 }
 
-/* Map the memory at the guest's address if that is free here; else in the window. */
-static CUresult map_guest(struct weir_session *s, struct weir_registration *r, uint64_t address,
-                          int fd, uint64_t offset)
+/* Map the memory in the window. @param device  where; 0: where there is room */
+static CUresult map_in_window(struct weir_session *s, struct weir_registration *r, uint64_t device,
+                              int fd)
 {
     struct weir_tenant *t = s->tenant;
 
-    if (!weir_tenant_windows_overlap(s->worker, address, r->bytes) &&
-        map_at(r, address, MAP_FIXED_NOREPLACE, fd, offset)) {
-        return CUDA_SUCCESS;
-    }
     r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
     pthread_mutex_lock(&t->lock);
     enum weir_status status =
-        weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+        device != 0 ? weir_window_take_at(&t->host_window, device, r->room)
+                    : weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &device);
     pthread_mutex_unlock(&t->lock);
-    r->in_window = status == WEIR_OK;
-    return r->in_window && map_at(r, r->device, MAP_FIXED, fd, offset) ? CUDA_SUCCESS
-                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
+    WEIR_FAIL_IF(status != WEIR_OK,
+                 device != 0 ? CUDA_ERROR_ALREADY_MAPPED : CUDA_ERROR_OUT_OF_MEMORY);
+    r->in_window = true;
+    r->device = device; /* its addresses are given back from here on */
+    return map_at(r, device, MAP_FIXED, fd) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Map the memory at the guest's address if that is free here. */
+static bool map_there(struct weir_session *s, struct weir_registration *r, uint64_t address, int fd)
+{
+    return !weir_tenant_windows_overlap(s->worker, address, r->bytes) &&
+           map_at(r, address, MAP_FIXED_NOREPLACE, fd);
 }
 
 /*
@@ -481,6 +490,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
     struct weir_registration *r = calloc(1, sizeof *r);
     WEIR_FAIL_IF(!r, CUDA_ERROR_OUT_OF_MEMORY);
     r->bytes = bytes;
+    r->file = -1;
     r->charged = weir_host_memory_cost(bytes, guarded);
     CUresult result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
@@ -492,68 +502,125 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
     return CUDA_SUCCESS;
 }
 
-/* Map a registration and list it. On failure it is freed. */
-static CUresult place(struct weir_session *s, struct weir_registration *r, uint64_t address, int fd,
-                      uint64_t offset)
+/* List a registration that was mapped, or was not. On failure it is freed. */
+static CUresult list(struct weir_session *s, struct weir_registration *r, CUresult mapped, int fd)
 {
-    CUresult result = map_guest(s, r, address, fd, offset);
-
-    if (result == CUDA_SUCCESS &&
+    if (mapped == CUDA_SUCCESS &&
         weir_host_range_add(&s->holdings->registered, r->device, r->bytes, r) != WEIR_OK) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        mapped = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result != CUDA_SUCCESS) {
+    if (mapped != CUDA_SUCCESS) {
         unregister(s, r);
+        return mapped;
     }
-    return result;
+    if (!r->in_region && weir_memory_holds_file(s->worker, fd)) {
+        r->file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
+    return CUDA_SUCCESS;
 }
 
-static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
-                            int fd, uint64_t *ret_device)
+static CUresult place(struct weir_session *s, struct weir_registration *r, uint64_t address, int fd)
+{
+    return list(s, r, map_there(s, r, address, fd) ? CUDA_SUCCESS : map_in_window(s, r, 0, fd), fd);
+}
+
+/* Place a registration where another worker had it. */
+static CUresult place_again(struct weir_session *s, struct weir_registration *r,
+                            const struct weir_registration *was)
+{
+    CUresult mapped = was->in_window ? map_in_window(s, r, was->device, was->file)
+                      : map_there(s, r, was->device, was->file) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_ALREADY_MAPPED;
+
+    return list(s, r, mapped, was->file);
+}
+
+/*
+ * Register the pages of a file.
+ * @param as     device (where the guest has them, or another worker had them), bytes, offset,
+ *               read_only, in_window; file is borrowed.
+ * @param again  another worker had it.
+ */
+static CUresult register_file(struct weir_session *s, const struct weir_registration *as,
+                              bool again, struct weir_registration **ret)
 {
     struct weir_registration *r;
     bool sealed;
 
-    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
-    if (in->offset % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
-        !fd_ok(fd, in->offset, in->bytes, &sealed)) {
+    if (as->offset % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
+        !fd_ok(as->file, as->offset, as->bytes, &sealed)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(begin(s, in->address, in->bytes, !sealed, &r));
-    WEIR_TRY(place(s, r, in->address, fd, in->offset));
-    r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    WEIR_TRY(begin(s, as->device, as->bytes, !sealed, &r));
+    r->offset = as->offset;
+    WEIR_TRY(again ? place_again(s, r, as) : place(s, r, as->device, as->file));
+    r->read_only = as->read_only;
     s->holdings->n_read_only += r->read_only;
     r->guarded = !sealed && weir_bus_guard(r->device, r->bytes);
-    CUresult result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
     s->devices.has_peers |= !sealed; /* other programs may have mapped that file */
-    *ret_device = r->device;
+    if (r->guarded == sealed) {
+        weir_registration_drop(s, r);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = r;
+    /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    return CUDA_SUCCESS;
+}
+
+static CUresult pin_or_drop(struct weir_session *s, struct weir_registration *r)
+{
+    CUresult result = pin(s, r);
+
     if (result != CUDA_SUCCESS) {
         weir_registration_drop(s, r);
     }
-    /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     return result;
+}
+
+CUresult weir_ops_register_again(struct weir_session *s, const struct weir_registration *was)
+{
+    struct weir_registration *r;
+
+    WEIR_TRY(register_file(s, was, true, &r));
+    /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    return was->pinned ? pin_or_drop(s, r) : CUDA_SUCCESS;
+}
+
+static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
+                            uint64_t *ret_device)
+{
+    const struct weir_registration as = {.device = in->address,
+                                         .bytes = in->bytes,
+                                         .offset = in->offset,
+                                         .file = s->op.fd,
+                                         .read_only =
+                                             (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0};
+    struct weir_registration *r;
+
+    WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
+    WEIR_TRY(register_file(s, &as, false, &r));
+    *ret_device = r->device;
+    return pin_or_drop(s, r);
 }
 
 CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
                                  struct weir_op_host_register_out *out)
 {
     WEIR_TRY(receive_fd(s));
-    return register_fd(s, in, s->op.fd, &out->device_address);
+    return register_fd(s, in, &out->device_address);
 }
 
 /* Get the pages; fd is borrowed if they are the region's. */
-static bool take_pages(struct weir_session *s, struct weir_registration *r, int *ret_fd,
-                       uint64_t *ret_offset)
+static bool take_pages(struct weir_session *s, struct weir_registration *r, int *ret_fd)
 {
     struct weir_region_end *end = weir_session_region(s);
 
-    *ret_offset = 0;
     if (!end) {
         *ret_fd = weir_memfd_sealed("weir-registered", r->bytes);
         return *ret_fd >= 0;
     }
     r->in_region = weir_region_take(end, r->bytes, ret_fd, &r->region_offset) == WEIR_OK;
-    *ret_offset = weir_region_file_offset(end, r->region_offset);
+    r->offset = weir_region_file_offset(end, r->region_offset);
     return r->in_region;
 }
 
@@ -561,17 +628,16 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
                                 struct weir_op_host_replace_out *out)
 {
     struct weir_registration *r;
-    uint64_t offset;
     int fd;
 
     WEIR_FAIL_IF(!weir_ops_ctx(s, in->c), CUDA_ERROR_INVALID_CONTEXT);
     WEIR_FAIL_IF(!weir_session_region(s) && !weir_session_passes_fds(s), CUDA_ERROR_NOT_SUPPORTED);
     WEIR_TRY(begin(s, in->address, in->bytes, false, &r));
-    if (!take_pages(s, r, &fd, &offset)) {
+    if (!take_pages(s, r, &fd)) {
         unregister(s, r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result = place(s, r, in->address, fd, offset);
+    CUresult result = place(s, r, in->address, fd);
     if (!weir_session_region(s)) {
         if (result == CUDA_SUCCESS && weir_session_send_fd(s, fd) != WEIR_OK) {
             weir_registration_drop(s, r);

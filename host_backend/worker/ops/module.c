@@ -600,23 +600,12 @@ static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
 static CUresult note_asked(struct weir_session *s, struct weir_host_module *m,
                            const struct weir_variable *v, const char *name)
 {
-    uint64_t due;
     bool first;
 
     WEIR_FAIL_IF(weir_variables_ask(m, v, name, &first) != WEIR_OK, CUDA_ERROR_OUT_OF_MEMORY);
-    if (first) {
-        due = weir_session_book_next_name(s);
-        if (due != 0 && due != v->at) {
-            weir_log_info(
-                "session: a variable that the program has asked for has another address here "
-                "session=%llu tenant=%s variable=\"%s\" was=0x%llx is=0x%llx",
-                (unsigned long long)s->id, s->tenant->name, name, (unsigned long long)due,
-                (unsigned long long)v->at);
-            return CUDA_ERROR_INVALID_ADDRESS_SPACE;
-        }
-        weir_session_book_named(s, v->at);
-    }
-    return CUDA_SUCCESS;
+    return first ? weir_session_book_number(s, weir_session_book_next_name(s), v->at,
+                                            "variable that the program has asked for", name)
+                 : CUDA_SUCCESS;
 }
 
 /* Allow the guest to name the memory of a variable. */

@@ -11,6 +11,7 @@
 #include "proto/wire/op_kinds.h"
 
 struct weir_host_chunk;
+struct weir_registration;
 struct weir_vmm_alloc;
 
 /**
@@ -137,6 +138,13 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
  * or is dropped on failure (ops/memory.c). */
 CUresult weir_ops_grant_again(struct weir_session *s, struct weir_host_chunk *chunk,
                               uint64_t reference);
+/**
+ * Register the guest's own memory as another worker had it (ops/memory.c).
+ * @param was  device, bytes, offset, read_only, in_window, pinned; file is borrowed.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (not such a file), CUDA_ERROR_ALREADY_MAPPED,
+ *         CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_ops_register_again(struct weir_session *s, const struct weir_registration *was);
 /** Name memory; its reference passes to the handle, or is dropped on failure (ops/vmm.c). */
 CUresult weir_ops_name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
                              bool imported);

@@ -186,6 +186,10 @@ CUresult weir_moved_rebuild(struct weir_moved *moved, struct weir_session *sessi
     for (uint32_t i = 0; i < head->n_variables; i++) {
         WEIR_TRY(weir_rebuild_variables_get(s, &moved->box));
     }
+    *ret_why = "its arrays";
+    for (uint32_t i = 0; i < head->n_arrays; i++) {
+        WEIR_TRY(weir_rebuild_arrays_get(s, &moved->box, i));
+    }
     *ret_why = "times of its events";
     for (uint32_t i = 0; i < head->n_times; i++) {
         WEIR_TRY(get_time(s, &moved->box));

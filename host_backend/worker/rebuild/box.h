@@ -16,8 +16,10 @@ enum weir_box_kind {
     WEIR_BOX_SEGMENT, /* of the transport, as are the next two */
     WEIR_BOX_SOCKET,
     WEIR_BOX_PROCESS,
-    WEIR_BOX_CHUNK, /* memory that was granted; number: its reference */
-    WEIR_BOX_ALLOC, /* memory of cuMemCreate; number: its id */
+    WEIR_BOX_CHUNK,      /* memory that was granted; number: its reference */
+    WEIR_BOX_ALLOC,      /* memory of cuMemCreate; number: its id */
+    WEIR_BOX_ARRAY,      /* what is in an array; number: its place among those of the box */
+    WEIR_BOX_REGISTERED, /* the program's own memory; number: its address on the device */
 };
 
 struct weir_box_file {

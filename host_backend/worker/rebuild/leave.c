@@ -144,6 +144,7 @@ static bool pack(struct weir_session *s, bool waits)
     weir_rebuild_memory_put(s, &box, &head.memory, &s->devices.book->leaving.lent);
     put_records(s, &box, &head.n_records);
     weir_rebuild_variables_put(s, &box, &head.n_variables);
+    weir_rebuild_arrays_put(s, &box, &head.n_arrays, &s->devices.book->leaving.lent);
     weir_host_objects_visit(s, WEIR_KIND_EVENT, put_time, &times);
     head.n_times = times.n;
     if (!box.failed) {
@@ -367,6 +368,7 @@ bool weir_rebuild_is_gone(struct weir_session *session)
     }
     if (told != WEIR_MOVE_STAY) {
         weir_rebuild_memory_is_lent(session);
+        weir_rebuild_arrays_are_lent(session);
         return true;
     }
     weir_account_charge_again(account, &book->leaving.lent);

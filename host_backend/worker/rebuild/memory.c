@@ -1,5 +1,5 @@
-/* A session's memory in another worker: device memory by its descriptors, pinned memory by its
- * files. */
+/* A session's memory in another worker: device memory by its descriptors, pinned and registered
+ * memory by its files. */
 #include "host_backend/worker/rebuild/private.h"
 
 #include "base/thread.h"
@@ -12,6 +12,7 @@
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char *why_chunk_stays(const struct weir_grant *grant)
 {
@@ -23,10 +24,19 @@ static const char *why_chunk_stays(const struct weir_grant *grant)
 
 static const char *why_alloc_stays(const struct weir_vmm_alloc *alloc)
 {
-    return alloc->on_host                    ? "host memory made by cuMemCreate"
-           : alloc->seen || alloc->published ? "memory shared with other programs"
-           : alloc->file < 0                 ? "memory without a descriptor"
-                                             : NULL;
+    return alloc->seen || alloc->published ? "memory shared with other programs"
+           : alloc->file < 0               ? "memory without a descriptor"
+                                           : NULL;
+}
+
+static const char *why_registered_stays(const struct weir_range_set *registered)
+{
+    for (size_t i = 0; i < registered->n; i++) {
+        if (((const struct weir_registration *)registered->ranges[i].owner)->file < 0) {
+            return "registered memory without a descriptor";
+        }
+    }
+    return NULL;
 }
 
 static void look_at_handle(weir_handle handle, void *object, void *user)
@@ -48,10 +58,9 @@ const char *weir_rebuild_memory_why(struct weir_session *session)
 {
     const struct weir_holdings *h = session->holdings;
     const char *why = session->devices.managed       ? "managed memory"
-                      : h->registered.n != 0         ? "registered memory"
                       : h->away                      ? "suspended memory"
                       : has_exports(session->tenant) ? "descriptors for other programs"
-                                                     : NULL;
+                                                     : why_registered_stays(&h->registered);
 
     for (const struct weir_grant *g = h->grants; g && !why; g = g->next) {
         why = why_chunk_stays(g);
@@ -70,9 +79,14 @@ struct chunk {
     uint32_t device, pinned;
 };
 
+struct registered {
+    uint64_t device, bytes, offset;
+    uint32_t read_only, in_window, pinned, unused;
+};
+
 struct alloc {
     uint64_t id, bytes, cleared_bytes;
-    uint32_t device, handle_types;
+    uint32_t device, handle_types, on_host, unused;
 };
 
 struct space {
@@ -102,10 +116,24 @@ static void add_charge(struct weir_amounts *sum, const struct weir_amounts *char
     }
 }
 
+static void put_registered(const struct weir_range_set *registered, struct packing *p)
+{
+    for (size_t i = 0; i < registered->n; i++) {
+        const struct weir_registration *r = registered->ranges[i].owner;
+        const struct registered as = {r->device,    r->bytes,  r->offset, r->read_only,
+                                      r->in_window, r->pinned, 0};
+
+        (void)weir_box_put(p->box, &as, sizeof as);
+        weir_box_put_file(p->box, WEIR_BOX_REGISTERED, r->device, r->file);
+        add_charge(p->charged, &r->charged);
+    }
+}
+
 /* Put an allocation, which may have several mappings and handles, once. */
 static void put_alloc(struct packing *p, const struct weir_vmm_alloc *a)
 {
-    const struct alloc alloc = {a->id, a->bytes, a->cleared_bytes, a->device, a->handle_types};
+    const struct alloc alloc = {a->id,      a->bytes, a->cleared_bytes, a->device, a->handle_types,
+                                a->on_host, 0};
 
     if (weir_box_find_file(p->box, WEIR_BOX_ALLOC, a->id) == 0) {
         (void)weir_box_put(p->box, &alloc, sizeof alloc);
@@ -143,6 +171,7 @@ void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
     *ret_charged = (struct weir_amounts){0};
     *n = (struct weir_box_counts){.spaces = (uint32_t)vmm->n_spaces,
                                   .maps = (uint32_t)vmm->n_maps,
+                                  .registered = (uint32_t)session->holdings->registered.n,
                                   .next_reference = session->holdings->next_reference};
     for (const struct weir_grant *g = session->holdings->grants; g; g = g->next, n->chunks++) {
         const struct chunk chunk = {g->reference, g->chunk->base, g->chunk->bytes, g->chunk->device,
@@ -152,6 +181,7 @@ void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
         weir_box_put_file(box, WEIR_BOX_CHUNK, g->reference, g->chunk->fd);
         add_charge(ret_charged, &g->chunk->charged);
     }
+    put_registered(&session->holdings->registered, &p);
     for (size_t i = 0; i < vmm->n_maps; i++) {
         put_alloc(&p, vmm->maps[i].alloc);
     }
@@ -180,8 +210,13 @@ static void forget_charge(weir_handle handle, void *object, void *user)
 
 void weir_rebuild_memory_is_lent(struct weir_session *session)
 {
+    const struct weir_range_set *registered = &session->holdings->registered;
     const struct weir_vmm_book *vmm = &session->holdings->vmm;
 
+    for (size_t i = 0; i < registered->n; i++) {
+        ((struct weir_registration *)(uintptr_t)registered->ranges[i].owner)->charged =
+            (struct weir_amounts){0};
+    }
     for (const struct weir_grant *g = session->holdings->grants; g; g = g->next) {
         g->chunk->charged = (struct weir_amounts){0};
     }
@@ -214,6 +249,27 @@ static CUresult get_chunk(struct weir_session *s, struct weir_box *box)
     return weir_ops_grant_again(s, chunk, c->reference);
 }
 
+static CUresult get_registered(struct weir_session *s, struct weir_box *box)
+{
+    const struct registered *r = weir_box_get(box, sizeof *r);
+    struct weir_registration was;
+    CUresult result;
+
+    WEIR_FAIL_IF(!r, CUDA_ERROR_INVALID_VALUE);
+    was =
+        (struct weir_registration){.device = r->device,
+                                   .bytes = r->bytes,
+                                   .offset = r->offset,
+                                   .read_only = r->read_only != 0,
+                                   .in_window = r->in_window != 0,
+                                   .pinned = r->pinned != 0,
+                                   .file = weir_box_take_file(box, WEIR_BOX_REGISTERED, r->device)};
+    WEIR_FAIL_IF(was.file < 0, CUDA_ERROR_INVALID_VALUE);
+    result = weir_ops_register_again(s, &was);
+    close(was.file);
+    return result;
+}
+
 /* The allocations of a box by the numbers of their descriptors: each keeps a reference until all is
  * made. */
 struct allocs {
@@ -229,7 +285,7 @@ static struct weir_vmm_alloc *find_alloc(const struct allocs *allocs, uint64_t i
 static CUresult get_alloc(struct weir_session *s, struct weir_box *box, struct allocs *allocs)
 {
     const struct alloc *a = weir_box_get(box, sizeof *a);
-    struct weir_vmm_alloc as = {.file = -1};
+    struct weir_vmm_alloc as = {.file = -1}, **at;
 
     if (!a || a->device >= s->platform->n_devices || a->cleared_bytes > a->bytes) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -242,7 +298,9 @@ static CUresult get_alloc(struct weir_session *s, struct weir_box *box, struct a
     if (as.file < 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_vmm_alloc_adopt(s, as, &allocs->of[weir_box_find_file(box, WEIR_BOX_ALLOC, a->id)]);
+    at = &allocs->of[weir_box_find_file(box, WEIR_BOX_ALLOC, a->id)];
+    return a->on_host != 0 ? weir_vmm_host_again(s, as.bytes, as.handle_types, as.file, at)
+                           : weir_vmm_alloc_adopt(s, as, at);
 }
 
 static CUresult get_space(struct weir_session *s, struct weir_box *box)
@@ -312,6 +370,9 @@ CUresult weir_rebuild_memory_get(struct weir_session *session, struct weir_box *
 
     for (uint32_t i = 0; i < counts->chunks; i++) {
         WEIR_TRY(get_chunk(session, box));
+    }
+    for (uint32_t i = 0; i < counts->registered; i++) {
+        WEIR_TRY(get_registered(session, box));
     }
     session->holdings->next_reference = counts->next_reference;
     allocs.of = calloc(box->n_files + (size_t)1, sizeof(struct weir_vmm_alloc *));

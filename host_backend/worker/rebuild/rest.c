@@ -10,8 +10,8 @@
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/suspension.h"
 
-/* Copies of variables take so small a part of the time at rest: a record that comes meanwhile waits
- * for them. */
+/* Copies of variables and arrays take so small a part of the time at rest: a record that comes
+ * meanwhile waits for them. */
 #define COPY_PARTS 20
 
 bool weir_rebuild_is_quiet(struct weir_session *session)
@@ -38,14 +38,17 @@ const char *weir_rebuild_why(struct weir_session *session)
 {
     const char *why = why_it_stays(session);
 
-    return why ? why : weir_rebuild_variables_why(session);
+    why = why ? why : weir_rebuild_variables_why(session);
+    return why ? why : weir_rebuild_arrays_why(session);
 }
 
 const char *weir_rebuild_prepare(struct weir_session *session)
 {
+    uint64_t begin_ns = weir_clock_now_ns();
     const char *why = why_it_stays(session);
 
     why = why ? why : weir_rebuild_variables_save(session);
+    why = why ? why : weir_rebuild_arrays_save(session, begin_ns);
     return why ? why : weir_event_times_note(session) != CUDA_SUCCESS ? "times of events" : NULL;
 }
 
@@ -65,8 +68,10 @@ void weir_rebuild_rests(struct weir_session *session)
     }
     why = weir_rebuild_prepare(session);
     book->rests = true;
-    atomic_store(&book->why, why                                     ? why
-                             : weir_rebuild_variables_fixed(session) ? weir_book_if_same
-                                                                     : "");
+    atomic_store(&book->why,
+                 why ? why
+                 : weir_rebuild_variables_fixed(session) || weir_rebuild_textures_any(session)
+                     ? weir_book_if_same
+                     : "");
     atomic_store(&book->leaving.may, !why);
 }

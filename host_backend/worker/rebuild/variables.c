@@ -262,13 +262,7 @@ static CUresult compare(struct weir_session *s, struct weir_host_module *m, cons
     for (uint32_t i = 0; i < m->variables->n && m->variables->fixed; i++) {
         const struct weir_variable *v = &m->variables->of[i];
 
-        if (v->at != was[i]) {
-            weir_log_info("session: a variable has another address here session=%llu tenant=%s "
-                          "variable=\"%s\" was=0x%llx is=0x%llx",
-                          (unsigned long long)s->id, s->tenant->name, v->name,
-                          (unsigned long long)was[i], (unsigned long long)v->at);
-            return CUDA_ERROR_INVALID_ADDRESS_SPACE;
-        }
+        WEIR_TRY(weir_session_book_number(s, was[i], v->at, "variable", v->name));
     }
     return CUDA_SUCCESS;
 }

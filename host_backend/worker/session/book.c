@@ -3,10 +3,12 @@
 
 #include "base/grow.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,11 +289,12 @@ struct weir_kept_record *weir_session_book_begin(struct weir_session *session,
         copy->page = object ? own_page(session, object) : NULL;
     }
     book->current = copy;
+    book->made = NULL;
     book->n_named = book->n_given = 0;
     session->op.ranges = NULL;
     session->op.n_ranges = 0;
     session->op.notes_ranges = info->book == WEIR_OP_MAKES || info->book == WEIR_OP_SETS ||
-                               info->book == WEIR_OP_IS_CAPTURED;
+                               info->book == WEIR_OP_NAMES || info->book == WEIR_OP_IS_CAPTURED;
     return copy;
 }
 
@@ -304,8 +307,8 @@ static struct weir_book_page *find_page(struct weir_session *session,
     struct weir_session_book *book = session->devices.book;
     const struct weir_book_capture *capture = NULL;
 
-    if (!object) {
-        return copy->page;
+    if (!object || book->made) {
+        return book->made ? own_page(session, book->made) : copy->page;
     }
     switch ((int)weir_ops[copy->record.op].book) {
     case WEIR_OP_ENDS: /* a stream that is left to its capture lives on for a while */
@@ -493,6 +496,27 @@ void weir_session_book_named(struct weir_session *session, uint64_t handle)
     }
 }
 
+void weir_session_book_made(struct weir_session *session, struct weir_object *object)
+{
+    if (session->devices.book && session->devices.book->current) {
+        session->devices.book->made = object;
+    }
+}
+
+CUresult weir_session_book_number(struct weir_session *session, uint64_t due, uint64_t is,
+                                  const char *what, const char *name)
+{
+    if (due != 0 && due != is) {
+        weir_log_info("session: a %s has another number here session=%llu tenant=%s name=\"%s\" "
+                      "was=0x%llx is=0x%llx",
+                      what, (unsigned long long)session->id, session->tenant->name, name,
+                      (unsigned long long)due, (unsigned long long)is);
+        return CUDA_ERROR_INVALID_ADDRESS_SPACE;
+    }
+    weir_session_book_named(session, is);
+    return CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- all of it */
 
 static int older_first(const void *left, const void *right)
@@ -557,7 +581,7 @@ void weir_session_book_images(struct weir_session *session,
     }
 }
 
-const char weir_book_if_same[] = "if its variables get the same addresses";
+const char weir_book_if_same[] = "if its variables and textures get the same numbers";
 
 /* ---------------------------------------------------------------- what stays */
 
@@ -573,14 +597,16 @@ static void look_at_code(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The same of code that was unloaded, and that graphs still run. */
+/* The same of code that was unloaded, and that graphs still run; and of destroyed arrays. */
 static void look_at_kept(weir_handle handle, void *object, void *user)
 {
     const struct weir_host_module *m = object;
     const char **why = user;
 
     (void)handle;
-    if (!*why && is_code(object)) {
+    if (!*why && (m->o.kind == WEIR_KIND_ARRAY || m->o.kind == WEIR_KIND_MIPMAP)) {
+        *why = "arrays that only graphs still have";
+    } else if (!*why && is_code(object)) {
         *why = m->leaves_addresses       ? "addresses of functions or of the device's heap"
                : m->o.charged_bytes != 0 ? "variables of unloaded modules"
                                          : NULL;
@@ -608,11 +634,12 @@ static const char *look_at_page(struct weir_session *session, const struct weir_
     while (r && !r->why) {
         r = r->next;
     }
-    return r                                   ? r->why
-           : page->why                         ? page->why
-           : page->end && page->end->why       ? page->end->why
-           : names_freed_memory(session, page) ? "graphs that name memory that was freed"
-                                               : NULL;
+    return r                             ? r->why
+           : page->why                   ? page->why
+           : page->end && page->end->why ? page->end->why
+           : names_freed_memory(session, page)
+               ? "graphs or textures that name memory that was freed"
+               : NULL;
 }
 
 const char *weir_session_book_why(struct weir_session *session)

@@ -74,6 +74,7 @@ struct weir_session_book {
     struct weir_book_capture *captures; /* those under way */
     struct weir_kept_record **slots;    /* a table of the records that have a key */
     struct weir_kept_record *current;   /* the record that is handled; NULL: it is not kept */
+    struct weir_object *made;           /* what it makes, if no field says so; or NULL */
     struct weir_book_page **named;      /* pages of objects that the current record names */
     uint64_t *given;                    /* handles that the host has chosen for its reply */
     struct weir_book_names names;       /* handles that the host is to choose */
@@ -87,8 +88,9 @@ struct weir_session_book {
     uint32_t
         n_promised;   /* stored images of which the program knows and that it has not loaded yet */
     bool rests;       /* it has no work, and has got no record since that was seen */
+    bool ran;         /* kernels may have run since its arrays were saved */
     bool is_due;      /* a copy of its variables is, as soon as it has rested for longer */
-    uint64_t copy_ns; /* how long the last copy of its variables took (rebuild/variables.c) */
+    uint64_t copy_ns; /* how long the last copy of its variables and arrays took (rebuild/) */
     CUevent bases[WEIR_DEVICES_MAX];  /* of event_times.c */
     double base_ms[WEIR_DEVICES_MAX]; /* when they were recorded, by the host's clock */
     struct weir_leaving leaving;
@@ -129,6 +131,17 @@ void weir_session_book_end(struct weir_session *session);
 uint64_t weir_session_book_next_name(struct weir_session *session);
 /** The host has chosen a handle. */
 void weir_session_book_named(struct weir_session *session, uint64_t handle);
+/** The current record makes this object, and is kept as long as it lives: no field of it names the
+ * object. */
+void weir_session_book_made(struct weir_session *session, struct weir_object *object);
+/**
+ * The driver has chosen a number that the program knows.
+ * @param due   as another worker's driver chose it (weir_session_book_next_name()); 0: any.
+ * @param what, name  for the log, if it is another one.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_ADDRESS_SPACE
+ */
+CUresult weir_session_book_number(struct weir_session *session, uint64_t due, uint64_t is,
+                                  const char *what, const char *name);
 
 /**
  * All records of the session, in the order in which they came.

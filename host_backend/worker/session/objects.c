@@ -19,6 +19,7 @@
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/session/arrays.h"
 #include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/conditions.h"
@@ -251,6 +252,9 @@ static void finish(struct weir_session *session, struct weir_object *o)
         weir_image_put(&session->tenant->images, m->image);
         weir_variables_forget(m);
         free(m->options);
+    }
+    if ((o->kind == WEIR_KIND_ARRAY || o->kind == WEIR_KIND_MIPMAP) && !o->borrowed) {
+        weir_array_drop_copy((struct weir_host_array *)o);
     }
     if (o->charged_bytes != 0) {
         weir_tenant_release(session->tenant, o->device, o->charged_bytes);

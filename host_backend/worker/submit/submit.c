@@ -7,6 +7,7 @@
 #include "host_backend/worker/device/place.h"
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/profile/profile.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
@@ -115,6 +116,9 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
     bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
 
     WEIR_FAIL_IF(!runs_code, false);
+    if (s->devices.book) {
+        s->devices.book->ran = true;
+    }
     if (weir_host_stream_capturing(s, stream)) {
         weir_fault_kernel_in_graph(s, f && f->may_assert);
         return false;

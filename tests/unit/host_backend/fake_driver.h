@@ -371,6 +371,25 @@ static CUresult fake_array_destroy(CUarray array)
     return CUDA_SUCCESS;
 }
 
+/* Surfaces get numbers so far apart. */
+static uint32_t fake_surface_step;
+static uint64_t fake_surface_last;
+
+static CUresult fake_surface_create(CUsurfObject *ret, const CUDA_RESOURCE_DESC *resource)
+{
+    (void)resource;
+    *ret = fake_surface_last += fake_surface_step;
+    fake_live++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_surface_destroy(CUsurfObject surface)
+{
+    (void)surface;
+    fake_live--;
+    return CUDA_SUCCESS;
+}
+
 #define FAKE_LEVELS 3
 
 static CUresult fake_mipmap_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc,
@@ -503,6 +522,10 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuMemsetD8Async = fake_memset8;
     d->cuArray3DCreate_v2 = fake_array_create;
     d->cuArrayDestroy = fake_array_destroy;
+    d->cuSurfObjectCreate = fake_surface_create;
+    d->cuSurfObjectDestroy = fake_surface_destroy;
+    fake_surface_step = 1;
+    fake_surface_last = 0;
     d->cuMipmappedArrayCreate = fake_mipmap_create;
     d->cuMipmappedArrayDestroy = fake_mipmap_destroy;
     d->cuMipmappedArrayGetLevel = fake_mipmap_level;

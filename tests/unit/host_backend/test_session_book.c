@@ -70,6 +70,50 @@ static void records_live_as_long_as_their_objects(void **state)
     assert_string_equal(kept(), "");
 }
 
+static void make_surface(uint32_t array)
+{
+    const struct weir_op_surface_create_in in = {.c = name(WEIR_KIND_CONTEXT, 1),
+                                                 .a = name(WEIR_KIND_ARRAY, array)};
+
+    assert_int_equal(call(WEIR_OP_surface_create, &in, NULL), CUDA_SUCCESS);
+}
+
+static void end_surface(uint64_t number)
+{
+    const struct weir_op_surface_destroy_in in = {.object = number};
+
+    assert_int_equal(call(WEIR_OP_surface_destroy, &in, NULL), CUDA_SUCCESS);
+}
+
+/* No record names a surface by a handle. */
+static void records_of_surfaces_live_as_long_as_they_do(void **state)
+{
+    const struct weir_op_array_create_in array = {
+        .c = name(WEIR_KIND_CONTEXT, 1),
+        .a = name(WEIR_KIND_ARRAY, 1),
+        .desc = {4, 4, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST}};
+    const struct weir_op_cuArrayDestroy_in end_array = {.hArray = array.a};
+    const struct weir_kept_record **records;
+    uint32_t n;
+
+    (void)state;
+    make_context();
+    assert_int_equal(call(WEIR_OP_array_create, &array, NULL), CUDA_SUCCESS);
+    make_surface(1);
+    make_surface(1);
+    assert_string_equal(kept(), "cass");
+    assert_int_equal(weir_session_book_list(f.session, &records, &n), WEIR_OK);
+    assert_int_equal(records[3]->n_names, 2);
+    assert_int_equal(records[3]->names[0], 2); /* as the driver has numbered it */
+    free(records);
+    end_surface(1);
+    assert_string_equal(kept(), "cas");
+    assert_int_equal(call(WEIR_OP_cuArrayDestroy, &end_array, NULL), CUDA_SUCCESS);
+    assert_string_equal(kept(), "casc"); /* the surface needs the array as it was */
+    end_surface(2);
+    assert_string_equal(kept(), "c");
+}
+
 /* Keep a record as if it had been handled. */
 static void note(uint32_t attribute, uint32_t value)
 {
@@ -200,6 +244,8 @@ static void time_since_an_event_of_another_driver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(records_of_surfaces_live_as_long_as_they_do, set_up_book,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(records_live_as_long_as_their_objects, set_up_book,
                                         tear_down),
         cmocka_unit_test_setup_teardown(of_what_is_set_the_last_is_kept, set_up_book, tear_down),

@@ -1,4 +1,5 @@
 /* Boxes that a worker must not believe: each is refused, and leaves nothing behind. */
+#include "base/memfd.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/rebuild/private.h"
@@ -93,12 +94,15 @@ struct row {
     struct weir_box_head head; /* as a good one differs */
     uint64_t words[WORDS];
     uint32_t n;
-    enum weir_box_kind file; /* of number 1, if it is not 0 */
+    enum weir_box_kind file; /* if it is not 0; a pipe */
+    uint64_t number;         /* of the file; 0: 1 */
+    uint64_t file_bytes;     /* a sealed file of this size; 0: a pipe */
     uint16_t op;             /* of a record, if it is not 0 */
     uint32_t record_bytes, device;
 };
 
 #define BAD CUDA_ERROR_INVALID_VALUE
+#define AT  UINT64_C(0x600000000000) /* where nothing is mapped */
 
 static const struct row rows[] = {
     {"another window", "its window of addresses", CUDA_ERROR_ALREADY_MAPPED,
@@ -127,9 +131,33 @@ static const struct row rows[] = {
      .file = WEIR_BOX_CHUNK},
     {"more allocations than descriptors", "its memory", BAD, .head.memory.allocs = UINT32_MAX},
     {"an allocation without a descriptor", "its memory", BAD, .head.memory.allocs = 1,
-     .words = {1, UNIT, 0, 0}, .n = 4, .file = WEIR_BOX_CHUNK},
+     .words = {1, UNIT, 0, 0}, .n = 5, .file = WEIR_BOX_CHUNK},
     {"an allocation cleared beyond its end", "its memory", BAD, .head.memory.allocs = 1,
-     .words = {1, UNIT, UNIT + 1, 0}, .n = 4, .file = WEIR_BOX_ALLOC},
+     .words = {1, UNIT, UNIT + 1, 0}, .n = 5, .file = WEIR_BOX_ALLOC},
+    {"memory of the host in a pipe", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, 4096, 4096, 0, 1}, .n = 5, .file = WEIR_BOX_ALLOC},
+    {"memory of the host that is larger than its file", "its memory", BAD, .head.memory.allocs = 1,
+     .words = {1, 8192, 8192, 0, 1}, .n = 5, .file = WEIR_BOX_ALLOC, .file_bytes = 4096},
+    {"no registered memory", "its memory", BAD, .head.memory.registered = UINT32_MAX},
+    {"registered memory without a file", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 0, 0, 1}, .n = 5},
+    {"registered memory in a pipe", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT},
+    {"registered memory behind its file", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 4096, 4096, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT,
+     .file_bytes = 4096},
+    {"registered memory of half a page", "its memory", BAD, .head.memory.registered = 1,
+     .words = {AT, 2048, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED, .number = AT,
+     .file_bytes = 4096},
+    {"registered memory where reservations are", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.registered = 1, .words = {FAKE_VMM_BASE, 4096, 0, 0, 1}, .n = 5,
+     .file = WEIR_BOX_REGISTERED, .number = FAKE_VMM_BASE, .file_bytes = 4096},
+    {"registered memory beside its window", "its memory", CUDA_ERROR_ALREADY_MAPPED,
+     .head.memory.registered = 1, .words = {AT, 4096, 0, UINT64_C(1) << 32, 1}, .n = 5,
+     .file = WEIR_BOX_REGISTERED, .number = AT, .file_bytes = 4096},
+    {"registered memory over the quota", "its memory", CUDA_ERROR_OUT_OF_MEMORY,
+     .head.memory.registered = 1, .words = {AT, UNIT, 0, 0, 1}, .n = 5, .file = WEIR_BOX_REGISTERED,
+     .number = AT, .file_bytes = UNIT},
     {"a reservation outside", "its memory", CUDA_ERROR_ALREADY_MAPPED, .head.memory.spaces = 1,
      .words = {FAKE_VMM_BASE - UNIT, UNIT, 0}, .n = 3},
     {"two reservations at one place", "its memory", CUDA_ERROR_ALREADY_MAPPED,
@@ -158,6 +186,7 @@ static const struct row rows[] = {
      .words = {7, 8, WEIR_KIND_STREAM, 0}, .n = 4},
     {"variables of endless length", "its variables", BAD, .head.n_variables = 1,
      .words = {7, UINT64_MAX, WEIR_KIND_MODULE, 0}, .n = 4},
+    {"no arrays", "its arrays", BAD, .head.n_arrays = UINT32_MAX},
     {"no time", "times of its events", BAD, .head.n_times = 1},
     {"a time of nothing", "times of its events", BAD, .head.n_times = 1, .words = {7, 0}, .n = 2},
 };
@@ -177,38 +206,195 @@ static void fill(struct weir_box *box, const struct row *row, int file)
         (void)weir_box_put(box, &record, sizeof record);
     }
     if (row->file != WEIR_BOX_BYTES) {
-        weir_box_put_file(box, row->file, 1, file);
+        weir_box_put_file(box, row->file, row->number != 0 ? row->number : 1, file);
     }
+}
+
+/* A box has been filled for a fresh session: what becomes of it? */
+static CUresult rebuild(struct weir_box *box, const char **ret_why)
+{
+    struct weir_moved *moved;
+    CUresult result;
+
+    assert_int_equal(pass(box, &moved), WEIR_OK);
+    result = weir_moved_rebuild(moved, f.session, weir_session_replay, ret_why);
+    weir_moved_close(moved);
+    return result;
+}
+
+static void begin(void **state)
+{
+    uint32_t error;
+
+    prepare = serve_one_program;
+    assert_int_equal(set_up(state), 0);
+    weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
+    (void)deferred(&error); /* its thread waits for a record */
+}
+
+/* @param file_bytes  0: a pipe */
+static int make_file(uint64_t file_bytes)
+{
+    int pair[2];
+
+    if (file_bytes != 0) {
+        return weir_memfd_sealed("weir-test", file_bytes);
+    }
+    assert_int_equal(pipe(pair), 0);
+    close(pair[0]);
+    return pair[1];
 }
 
 static void what_is_damaged_is_refused(void **state)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint32_t before = count_descriptors(), error;
-        struct weir_moved *moved;
+        uint32_t before = count_descriptors();
         struct weir_box box = {0};
         const char *why = NULL;
         CUresult result;
-        int pair[2];
+        int file;
 
-        prepare = serve_one_program;
-        assert_int_equal(set_up(state), 0);
-        weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
-        (void)deferred(&error); /* its thread waits for a record */
-        assert_int_equal(pipe(pair), 0);
-        fill(&box, &rows[i], pair[1]);
-        assert_int_equal(pass(&box, &moved), WEIR_OK);
-        close(pair[0]);
-        close(pair[1]);
-        result = weir_moved_rebuild(moved, f.session, weir_session_replay, &why);
+        begin(state);
+        file = make_file(rows[i].file_bytes);
+        fill(&box, &rows[i], file);
+        result = rebuild(&box, &why);
         if (result != rows[i].result || strcmp(why, rows[i].why) != 0) {
             fail_msg("%s: %d, %s", rows[i].what, (int)result, why);
         }
-        weir_moved_close(moved);
+        close(file);
         (void)tear_down(state);
         if (count_descriptors() != before) {
             fail_msg("%s: %u descriptors, before it %u", rows[i].what, count_descriptors(), before);
         }
+    }
+}
+
+static void put_record(struct weir_box *box, enum weir_op op, const void *in, const uint64_t *names,
+                       uint64_t n_names)
+{
+    struct weir_record record = {.op = (uint16_t)op};
+    uint8_t body[256];
+
+    assert_true(weir_ops[op].in_bytes(in) <= sizeof body);
+    weir_ops[op].in_encode(in, body);
+    record.len_bytes = (uint32_t)(sizeof record + weir_ops[op].in_bytes(in));
+    (void)weir_box_put(box, &record, sizeof record);
+    (void)weir_box_put(box, body, weir_ops[op].in_bytes(in));
+    (void)weir_box_put(box, &n_names, sizeof n_names);
+    (void)weir_box_put(box, names, n_names * sizeof *names);
+}
+
+#define ARRAY_BYTES 64u /* of the one that follows */
+
+/* @param head  beside what all boxes have; its first two records are an array's. */
+static void put_array(struct weir_box *box, struct weir_box_head head)
+{
+    const struct weir_op_ctx_create_in context = {
+        .c = name(WEIR_KIND_CONTEXT, 1), .legacy = name(WEIR_KIND_STREAM, 1), .legacy_word = 1};
+    struct weir_op_array_create_in array;
+
+    memset(&array, 0, sizeof array); /* its padding, too */
+    array.c = context.c;
+    array.a = name(WEIR_KIND_ARRAY, 1);
+    array.desc.Width = array.desc.Height = 4;
+    array.desc.Format = CU_AD_FORMAT_FLOAT;
+    array.desc.NumChannels = 1;
+    head.version = WEIR_LINK_VERSION;
+    head.window_base = weir_tenant_window_base(f.tenant);
+    head.n_records += 2;
+    (void)weir_box_put(box, &head, sizeof head);
+    put_record(box, WEIR_OP_ctx_create, &context, NULL, 0);
+    put_record(box, WEIR_OP_array_create, &array, NULL, 0);
+}
+
+/* An array with contents that are not its own. */
+static void contents_of_arrays_are_checked(void **state)
+{
+    static const struct {
+        const char *what;
+        CUresult result;
+        uint32_t kind, index, n, files;
+        uint64_t bytes, file_bytes, quota;
+    } all[] = {
+        {"good", CUDA_SUCCESS, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"another array's", BAD, WEIR_KIND_ARRAY, 2, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"a stream's", BAD, WEIR_KIND_STREAM, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"of another size", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES / 2, ARRAY_BYTES, 1 << 20},
+        {"without a file", BAD, WEIR_KIND_ARRAY, 1, 1, 0, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"in a pipe", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, 0, 1 << 20},
+        {"in a short file", BAD, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES, ARRAY_BYTES - 1, 1 << 20},
+        {"twice", BAD, WEIR_KIND_ARRAY, 1, 2, 2, ARRAY_BYTES, ARRAY_BYTES, 1 << 20},
+        {"over the quota", CUDA_ERROR_OUT_OF_MEMORY, WEIR_KIND_ARRAY, 1, 1, 1, ARRAY_BYTES,
+         ARRAY_BYTES, ARRAY_BYTES - 1},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        uint32_t before = count_descriptors();
+        struct weir_box box = {0};
+        const char *why = NULL;
+        CUresult result;
+        int file;
+
+        begin(state);
+        weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, all[i].quota);
+        file = make_file(all[i].file_bytes);
+        put_array(&box, (struct weir_box_head){.n_arrays = all[i].n});
+        for (uint32_t k = 0; k < all[i].n; k++) {
+            const uint64_t words[] = {name((enum weir_kind)all[i].kind, all[i].index), all[i].bytes,
+                                      all[i].kind};
+
+            (void)weir_box_put(&box, words, sizeof words);
+        }
+        for (uint32_t k = 0; k < all[i].files; k++) {
+            weir_box_put_file(&box, WEIR_BOX_ARRAY, k, file);
+        }
+        result = rebuild(&box, &why);
+        if (result != all[i].result || (result != CUDA_SUCCESS && strcmp(why, "its arrays") != 0)) {
+            fail_msg("%s: %d, %s", all[i].what, (int)result, why);
+        }
+        close(file);
+        (void)tear_down(state);
+        if (count_descriptors() != before) {
+            fail_msg("%s: %u descriptors, before it %u", all[i].what, count_descriptors(), before);
+        }
+    }
+}
+
+/* Three surfaces, whose numbers this driver may not give. */
+static void numbers_of_surfaces_come_out_equal(void **state)
+{
+    static const struct {
+        uint64_t numbers[3];
+        uint32_t step;
+        CUresult result;
+    } all[] = {{{1, 2, 3}, 1, CUDA_SUCCESS},
+               {{3, 4, 40000}, 1, CUDA_SUCCESS}, /* others had the numbers in between */
+               {{2, 6, 8}, 2, CUDA_SUCCESS},
+               {{2, 1, 3}, 1, CUDA_ERROR_INVALID_ADDRESS_SPACE},
+               {{2, 5, 6}, 2, CUDA_ERROR_INVALID_ADDRESS_SPACE},
+               {{1, 2, UINT64_MAX}, 1, CUDA_ERROR_INVALID_ADDRESS_SPACE}};
+    const struct weir_op_surface_create_in in = {.c = name(WEIR_KIND_CONTEXT, 1),
+                                                 .a = name(WEIR_KIND_ARRAY, 1)};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct weir_box box = {0};
+        const char *why = NULL;
+
+        begin(state);
+        fake_surface_step = all[i].step;
+        put_array(&box, (struct weir_box_head){.n_records = 3});
+        for (uint32_t k = 0; k < 3; k++) {
+            const uint64_t names[] = {all[i].numbers[k],
+                                      weir_handle_make(WEIR_KIND_SURFACE, true, 1, k + 1)};
+
+            put_record(&box, WEIR_OP_surface_create, &in, names, 2);
+        }
+        assert_int_equal(rebuild(&box, &why), all[i].result);
+        for (uint32_t k = 0; all[i].result == CUDA_SUCCESS && k < 3; k++) {
+            assert_non_null(weir_host_object_find(f.session, WEIR_KIND_SURFACE,
+                                                  (void *)(uintptr_t)all[i].numbers[k]));
+        }
+        (void)tear_down(state); /* nothing else is left */
     }
 }
 
@@ -218,6 +404,8 @@ int main(void)
         cmocka_unit_test(what_is_no_head_is_refused),
         cmocka_unit_test(without_its_channel_a_session_is_refused),
         cmocka_unit_test(what_is_damaged_is_refused),
+        cmocka_unit_test(contents_of_arrays_are_checked),
+        cmocka_unit_test(numbers_of_surfaces_come_out_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
