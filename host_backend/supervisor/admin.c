@@ -303,6 +303,23 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
     }
 }
 
+/* Add a row. A session that moves may be in two workers for a moment.
+ * @param leaves  it is the one that it leaves */
+static void add_session(struct weir_status_report *g, const struct weir_status_session *row,
+                        bool leaves)
+{
+    size_t i = 0;
+
+    while (i < g->n_sessions && g->sessions[i].id != row->id) {
+        i++;
+    }
+    if (i == g->n_sessions) {
+        weir_sup_append((void **)&g->sessions, &g->n_sessions, row, sizeof *row);
+    } else if (!leaves) {
+        g->sessions[i] = *row;
+    }
+}
+
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
                         int fd)
 {
@@ -319,7 +336,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
             row.worker_age_s =
                 (double)(weir_host_clock_ns() - w->started_ns) / (double)WEIR_NS_PER_S;
         }
-        weir_sup_append((void **)&g->sessions, &g->n_sessions, &row, sizeof row);
+        add_session(g, &row, worker >= 0 && sup->workers[worker].program.move.asked);
     } else if (message->type == WEIR_LINK_ROW_DEVICE) {
         weir_status_end_texts(weir_status_device_fields, &message->device_row);
         take_device(g, &message->device_row);

@@ -435,6 +435,8 @@ static void serve(struct weir_arrival *a, struct weir_transport *transport, uint
     }
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0 || !made) {
         weir_session_end(session);
+    } else if (a->moved) {
+        weir_arrival_is_here(a);
     }
     watch(session);
     (void)prctl(PR_SET_NAME, "weir-session");

@@ -63,7 +63,6 @@ bool weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session)
                       a->program,
                       (double)(weir_clock_now_ns() - begin_ns) / (double)WEIR_NS_PER_MS);
         weir_session_event(session, WEIR_EVENT_SESSION_MOVED, "");
-        say(a, WEIR_MOVE_ARRIVED);
         return true;
     }
     weir_log_error("session: not rebuilt%s session=%llu tenant=%s what=\"%s\" result=%d",
@@ -73,6 +72,11 @@ bool weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session)
         weir_session_show_sticky(session, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     return false;
+}
+
+void weir_arrival_is_here(struct weir_arrival *a)
+{
+    say(a, WEIR_MOVE_ARRIVED);
 }
 
 void weir_arrival_is_over(struct weir_arrival *a)

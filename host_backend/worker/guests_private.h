@@ -68,10 +68,12 @@ enum weir_status weir_arrival_open(struct weir_arrival *a);
 /** Reserve the tenant's window; for a session that has left another worker, without anything of
  * this one's own. @return as weir_tenant_reserve() @thread owner */
 CUresult weir_arrival_reserve(struct weir_arrival *a);
-/** Make everything of such a session again, and say that it has arrived. If that fails, and its
+/** Make everything of such a session again. If that fails, and its
  * other worker cannot go on with it, the program gets the error that it would have got there.
  * @return was it made? @thread owner */
 bool weir_arrival_rebuild(struct weir_arrival *a, struct weir_session *session);
+/** Say that such a session has arrived: from now on its records are taken here. @thread owner */
+void weir_arrival_is_here(struct weir_arrival *a);
 /** Nothing more is done for the arrival: say so if it was a session that has not arrived. @thread
  * owner */
 void weir_arrival_is_over(struct weir_arrival *a);

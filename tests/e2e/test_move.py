@@ -87,7 +87,7 @@ class Failures(Moves):
 
     def under_way(self, host):
         """It is in its box. @return weir move, which waits; its worker; the other one"""
-        lib.until(lambda: len(self.workers(host, state="spare")) == 1, 20, "a spare is ready")
+        lib.until(lambda: self.workers(host, state="spare"), 20, "a spare is ready")
         row, left = self.session(host, "alice"), host.process.err.count("session: left")
         argv = [lib.places.weir, "move", "--run-dir", host.run_dir, "--session", str(row["id"]), "alice"]
         asking = lib.Process(argv, name="weir move")

@@ -104,20 +104,20 @@ struct weir_sup_move {
 
 /* State of a worker of kind PROGRAM. Zeroed: a spare that has served nobody. */
 struct weir_sup_program {
-    pid_t pid;               /* pid of the program in the worker; 0: none, or not known */
-    bool busy;               /* it has a program, or one is on its way */
-    bool stopping;           /* it takes no program any more */
-    bool terminated;         /* its MPS server was told to drop it before the kill */
-    bool asserted;           /* an assert has ended its context, which is no fault of its domain */
-    bool native;             /* it never runs under MPS */
-    bool is_alone;           /* it is native only since its program was alone on the GPU */
-    bool is_older;           /* it runs the program of the previous release */
-    uint32_t domain;         /* number of its MPS domain, from 1; 0: none */
-    uint32_t connections;    /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
-    uint32_t sm_share_pct;   /* percent of the SMs of its contexts; 0: all */
-    uint64_t n_guests;       /* connections that the worker has received */
-    uint64_t idle_since_ns;  /* when its last program ended; 0: it has served none */
-    uint64_t alone_since_ns; /* since when no other program has a worker on its GPU; 0: one has */
+    pid_t pid;              /* pid of the program in the worker; 0: none, or not known */
+    bool busy;              /* it has a program, or one is on its way */
+    bool stopping;          /* it takes no program any more */
+    bool terminated;        /* its MPS server was told to drop it before the kill */
+    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
+    bool native;            /* it never runs under MPS */
+    bool is_alone;          /* it is native only since its program was alone on the GPU */
+    bool is_older;          /* it runs the program of the previous release */
+    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
+    uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
+    uint32_t sm_share_pct;  /* percent of the SMs of its contexts; 0: all */
+    uint64_t n_guests;      /* connections that the worker has received */
+    uint64_t idle_since_ns; /* when its last program ended; 0: it has served none */
+    uint64_t misplaced_since_ns; /* since when it wants another kind of worker; 0: it does not */
     struct weir_sup_move move;
     uint64_t arriving;  /* session that it makes again while another worker waits; 0: none */
     uint64_t moved_row; /* key of that session in the keeper's book */

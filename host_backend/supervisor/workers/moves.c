@@ -17,6 +17,10 @@
 
 #define WANT_NS (60 * WEIR_NS_PER_S) /* how long a move waits for a worker */
 #define LOOK_NS (100 * WEIR_NS_PER_MS)
+/* How long another program must work before one that was alone goes under MPS; it may rest for
+ * LATELY_NS meanwhile. */
+#define BESIDE_NS (2 * WEIR_NS_PER_S)
+#define LATELY_NS WEIR_NS_PER_S
 
 void weir_sup_move_want(struct weir_supervisor *sup, int worker, uint64_t session)
 {
@@ -76,11 +80,16 @@ static void look_alone(struct weir_supervisor *sup, int worker, uint64_t now_ns)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_program_kind own = weir_program_kind_of(w),
                              now = weir_program_kind_now(sup, worker);
-    uint64_t *since_ns = &w->program.alone_since_ns;
+    uint64_t *since_ns = &w->program.misplaced_since_ns;
 
-    *since_ns = !now.is_alone ? 0 : *since_ns == 0 ? now_ns : *since_ns;
-    if (now.native != own.native && now_ns >= w->program.move.again_ns &&
-        weir_program_works(w, now_ns) && (!now.native || now_ns >= *since_ns + WEIR_ALONE_NS)) {
+    if (now.native == own.native ||
+        (!now.native && weir_program_is_only(sup, w->devices, worker, LATELY_NS))) {
+        *since_ns = 0;
+        return;
+    }
+    *since_ns = *since_ns == 0 ? now_ns : *since_ns;
+    if (now_ns >= *since_ns + (now.native ? WEIR_ALONE_NS : BESIDE_NS) &&
+        now_ns >= w->program.move.again_ns && weir_program_works(w, LATELY_NS)) {
         weir_sup_move_want(sup, worker, 0);
     }
 }

@@ -27,27 +27,25 @@ bool weir_program_is_served(const struct weir_sup_worker *worker)
            worker->tenant >= 0;
 }
 
-bool weir_program_works(const struct weir_sup_worker *worker, uint64_t now_ns)
+bool weir_program_works(const struct weir_sup_worker *worker, uint64_t within_ns)
 {
     uint64_t since_ns = worker->spin_page ? atomic_load_explicit(&worker->spin_page->rests_since_ns,
                                                                  memory_order_relaxed)
                                           : 0;
 
-    return since_ns == 0 || now_ns < since_ns + WEIR_ALONE_NS;
+    return since_ns == 0 || weir_host_clock_ns() < since_ns + within_ns;
 }
 
-/* Is the program, or the one that is to come, the only one that works on its GPUs?
- * @param worker  of the program, or -1 */
-static bool is_only(const struct weir_supervisor *sup, const char *devices, int worker)
+bool weir_program_is_only(const struct weir_supervisor *sup, const char *devices, int worker,
+                          uint64_t within_ns)
 {
     pid_t own = worker >= 0 ? sup->workers[worker].program.pid : 0;
-    uint64_t now_ns = weir_host_clock_ns();
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
         bool is_same = i == worker || (own != 0 && w->program.pid == own); /* it moves just now */
 
-        if (!is_same && weir_program_is_served(w) && weir_program_works(w, now_ns) &&
+        if (!is_same && weir_program_is_served(w) && weir_program_works(w, within_ns) &&
             weir_devices_meet(w->devices, devices)) {
             return false;
         }
@@ -66,7 +64,7 @@ static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
                   tenant->faults.quarantine_end_ns != 0 || p->native;
     uint32_t share_pct = native ? 0 : share_of(sup, tenant, p->sm_pct);
     bool alone = !native && share_pct == 0 && !sup->config.workers.mps_alone &&
-                 is_only(sup, devices, p->moved ? p->from : -1);
+                 weir_program_is_only(sup, devices, p->moved ? p->from : -1, WEIR_ALONE_NS);
 
     return (struct weir_program_kind){.devices = devices,
                                       .connections = p->connections,

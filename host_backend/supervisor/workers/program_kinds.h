@@ -25,8 +25,12 @@ struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *
 
 /** Has the worker a program? */
 bool weir_program_is_served(const struct weir_sup_worker *worker);
-/** Does its program work, or has it worked lately? */
-bool weir_program_works(const struct weir_sup_worker *worker, uint64_t now_ns);
+/** Does its program work, or did it within this time? */
+bool weir_program_works(const struct weir_sup_worker *worker, uint64_t within_ns);
+/** Is the program, or the one that is to come, the only one that works on its GPUs?
+ * @param worker  of the program, or -1 @param within_ns  as of weir_program_works() */
+bool weir_program_is_only(const struct weir_supervisor *sup, const char *devices, int worker,
+                          uint64_t within_ns);
 /** The kind that the program of a worker wants now. */
 struct weir_program_kind weir_program_kind_now(const struct weir_supervisor *sup, int worker);
 /** Find a free worker of the kind that was the tenant's before, or else a spare; -1: none. */
