@@ -40,12 +40,9 @@ static _Thread_local const char *thread_whose;
 
 static int parse_level(const char *name, size_t len)
 {
-    for (int i = 0; i < WEIR_LOG_COUNT; i++) {
-        if (strlen(level_names[i]) == len && memcmp(level_names[i], name, len) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    int at = WEIR_FIRST(i, WEIR_LOG_COUNT,
+                        strlen(level_names[i]) == len && memcmp(level_names[i], name, len) == 0);
+    return at < WEIR_LOG_COUNT ? at : -1;
 }
 
 /* systemd names its stream by device and inode (systemd.exec(5)); a program's own standard error

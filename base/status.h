@@ -1,6 +1,7 @@
 /* Status codes of Weir's own functions, and diagnostics for anything that has source text. */
 #pragma once
 
+#include "base/search.h"
 #include <stdint.h>
 
 #define WEIR_MUST_CHECK        __attribute__((warn_unused_result))

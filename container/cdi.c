@@ -24,12 +24,8 @@ bool weir_cdi_name_ok(const char *tenant)
 {
     size_t n = strlen(tenant);
 
-    for (size_t i = 0; i < n; i++) {
-        if (!is_alnum(tenant[i]) && !strchr("_-.", tenant[i])) {
-            return false;
-        }
-    }
-    return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]);
+    return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]) &&
+           !WEIR_ANY(i, n, !is_alnum(tenant[i]) && !strchr("_-.", tenant[i]));
 }
 
 static void put_mount(FILE *out, const struct weir_container_mount *mount, const char *indent)

@@ -135,7 +135,7 @@ static void record_device(uint32_t ordinal, const struct weir_profile_device *de
     if (!record) {
         return;
     }
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(members); i++) {
         memcpy((char *)record + members[i].offset, &a[members[i].attribute], sizeof a[0]);
     }
     record->maxWarpsPerMultiprocessor =

@@ -341,8 +341,8 @@ CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
         export_table ? export_table(NVTX_ETID_CALLBACKS) : NULL;
     WEIR_FAIL_IF(!callbacks || callbacks->struct_size < sizeof *callbacks,
                  CUPTI_ERROR_INVALID_PARAMETER);
-    bool good = attach(callbacks, NVTX_CB_MODULE_CORE, core, sizeof core / sizeof core[0]);
-    (void)attach(callbacks, NVTX_CB_MODULE_CORE2, core2, sizeof core2 / sizeof core2[0]);
+    bool good = attach(callbacks, NVTX_CB_MODULE_CORE, core, WEIR_COUNT(core));
+    (void)attach(callbacks, NVTX_CB_MODULE_CORE2, core2, WEIR_COUNT(core2));
     return good ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
 }
 

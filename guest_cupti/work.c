@@ -14,6 +14,7 @@
  * each launch of the graph takes records at once.
  */
 #include "base/grow.h"
+#include "base/search.h"
 #include "base/thread.h"
 #include "guest_cupti/lib.h"
 
@@ -119,8 +120,7 @@ static void forget_locked(struct call **at)
 {
     struct call *call = *at;
     *at = call->next;
-    call->next = free_calls;
-    free_calls = call;
+    WEIR_PUSH(free_calls, call);
     n_calls--;
 }
 

@@ -399,15 +399,11 @@ void weir_callbacks_finish(void)
         pthread_join(runner.thread, NULL);
     }
     runner.started = false;
-    while (runner.entries) {
-        struct entry *next = runner.entries->next;
-        free(runner.entries);
-        runner.entries = next;
+    for (struct entry *first; (first = WEIR_POP(runner.entries));) {
+        free(first);
     }
     __atomic_store_n(&pending, 0, __ATOMIC_RELAXED);
-    while (runner.first) {
-        struct job *next = runner.first->next;
-        free(runner.first);
-        runner.first = next;
+    for (struct job *gone; (gone = WEIR_POP(runner.first));) {
+        free(gone);
     }
 }

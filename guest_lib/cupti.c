@@ -213,12 +213,8 @@ static void write_word(const struct object *o, uintptr_t at, uintptr_t value)
 /* @return 0: it is none of the copy's functions */
 static uintptr_t new_address(const struct rebinding *r, uintptr_t from)
 {
-    for (size_t i = 0; i < r->n_pairs; i++) {
-        if (r->pairs[i].from == from) {
-            return r->pairs[i].to;
-        }
-    }
-    return 0;
+    size_t at = WEIR_FIRST(i, r->n_pairs, r->pairs[i].from == from);
+    return at < r->n_pairs ? r->pairs[at].to : 0;
 }
 
 static void rebind_words(struct rebinding *r, const struct object *o, const Elf64_Rela *relocations,

@@ -23,9 +23,7 @@ static struct {
 
 void weir_events_finish(void)
 {
-    while (pool.slabs) {
-        struct slab *slab = pool.slabs;
-        pool.slabs = slab->next;
+    for (struct slab *slab; (slab = WEIR_POP(pool.slabs));) {
         free(slab);
     }
     memset(&pool, 0, sizeof pool);
@@ -37,8 +35,7 @@ static struct weir_guest_event *take_struct(void)
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
-            slab->next = pool.slabs;
-            pool.slabs = slab;
+            WEIR_PUSH(pool.slabs, slab);
             for (int i = 0; i < SLAB_EVENTS; i++) {
                 slab->events[i].next_free = pool.free;
                 pool.free = &slab->events[i];

@@ -124,11 +124,9 @@ void weir_graph_function_free(struct weir_graph_function *function)
         return;
     }
     weir_callback_remove(function->token);
-    while (function->copies) {
-        struct bound_function_copy *next = function->copies->next;
-        weir_graph_copy_put(function->copies->copy);
-        free(function->copies);
-        function->copies = next;
+    for (struct bound_function_copy *first; (first = WEIR_POP(function->copies));) {
+        weir_graph_copy_put(first->copy);
+        free(first);
     }
     free(function);
 }
@@ -146,10 +144,7 @@ static CUresult add_copy_locked(struct weir_graph_function *function, struct bou
 static struct weir_graph_function *find_function_locked(const struct weir_graph_set *set,
                                                         uint64_t token)
 {
-    struct weir_graph_function *found = set->functions;
-    while (found && found->token != token) {
-        found = found->next;
-    }
+    struct weir_graph_function *found = WEIR_LINKED(f, set->functions, f->token == token);
     for (const struct bound_set *b = set->included; b && !found; b = b->next) {
         found = find_function_locked(b->set, token);
     }

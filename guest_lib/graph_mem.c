@@ -54,8 +54,7 @@ CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t
     }
     *ret_base = block->mem.base;
     WEIR_LOCKED(&lock);
-    block->next = blocks;
-    blocks = block;
+    WEIR_PUSH(blocks, block);
     reserved += bytes;
     reserved_high = reserved > reserved_high ? reserved : reserved_high;
     __atomic_store_n(&n_blocks, n_blocks + 1, __ATOMIC_RELEASE);

@@ -46,10 +46,8 @@ static void free_params(struct weir_graph_node *node)
 CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 {
     WEIR_LOCKED(&lock);
-    struct record *record = *bucket_of(node->handle);
-    while (record && record->node.handle != node->handle) {
-        record = record->next;
-    }
+    struct record *record =
+        WEIR_LINKED(r, *bucket_of(node->handle), r->node.handle == node->handle);
     if (record) {
         free_params(&record->node);
     } else if ((record = calloc(1, sizeof(*record)))) {
@@ -65,10 +63,7 @@ CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
 {
     WEIR_LOCKED(&lock);
-    struct record *record = *bucket_of(handle);
-    while (record && record->node.handle != handle) {
-        record = record->next;
-    }
+    struct record *record = WEIR_LINKED(r, *bucket_of(handle), r->node.handle == handle);
     if (record) {
         *ret_node = record->node;
     }

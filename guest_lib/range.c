@@ -80,16 +80,12 @@ bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region
 
 void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region)
 {
-    struct weir_range_block *block = region->first;
-    while (block) {
-        struct weir_range_block *next = block->next;
+    for (struct weir_range_block *block; (block = WEIR_POP(region->first));) {
         if (!block->used) {
             class_remove(heap, block);
         }
         drop_struct(heap, block);
-        block = next;
     }
-    region->first = NULL;
     region->used_bytes = 0;
 }
 

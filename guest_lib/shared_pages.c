@@ -708,9 +708,7 @@ void weir_pages_before_fork(void)
 
 void weir_pages_after_fork(bool child)
 {
-    while (fork_copies) {
-        struct fork_copy *copy = fork_copies;
-        fork_copies = copy->next;
+    for (struct fork_copy *copy; (copy = WEIR_POP(fork_copies));) {
         if (child) {
             (void)!mremap(copy->copy, copy->bytes, copy->bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                           copy->program);

@@ -36,9 +36,7 @@ static struct {
 
 void weir_streams_finish(void)
 {
-    while (pool.slabs) {
-        struct slab *slab = pool.slabs;
-        pool.slabs = slab->next;
+    for (struct slab *slab; (slab = WEIR_POP(pool.slabs));) {
         free(slab);
     }
     memset(&pool, 0, sizeof pool);
@@ -58,8 +56,7 @@ static struct weir_guest_stream *take_struct(void)
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
-            slab->next = pool.slabs;
-            pool.slabs = slab;
+            WEIR_PUSH(pool.slabs, slab);
             for (int i = 0; i < SLAB_STREAMS; i++) {
                 slab->streams[i].next_in_ctx = pool.free;
                 pool.free = &slab->streams[i];

@@ -83,12 +83,7 @@ static bool check_operand(const struct check *c, const struct weir_ptx_operand *
 static bool is_writable(const struct weir_ptx_operand *op)
 {
     if (op->kind == WEIR_PTX_OPERAND_VECTOR) {
-        for (uint32_t i = 0; i < op->n_elems; i++) {
-            if (!is_writable(&op->elems[i])) {
-                return false;
-            }
-        }
-        return true;
+        return !WEIR_ANY(i, op->n_elems, !is_writable(&op->elems[i]));
     }
     return op->kind == WEIR_PTX_OPERAND_SINK ||
            (op->kind == WEIR_PTX_OPERAND_REG && !op->negated && !op->minus);
@@ -242,12 +237,8 @@ static bool check_inst(const struct check *c)
         (!check_reg(c, inst->guard) || reg_of(c, inst->guard)->type != WEIR_PTX_TYPE_PRED)) {
         return bad(c, "%s: guard is not a predicate", op_name(c));
     }
-    for (uint32_t i = 0; i < inst->n_operands; i++) {
-        if (!check_operand(c, &inst->operands[i], 0)) {
-            return false;
-        }
-    }
-    return check_dst(c) && check_address(c) && check_preds(c) && check_widths(c) && check_call(c);
+    return !WEIR_ANY(i, inst->n_operands, !check_operand(c, &inst->operands[i], 0)) &&
+           check_dst(c) && check_address(c) && check_preds(c) && check_widths(c) && check_call(c);
 }
 
 /* Check one function with a body. @return false with diag filled */

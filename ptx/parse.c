@@ -24,12 +24,8 @@ static const struct {
 
 static enum weir_ptx_linkage parse_linkage(struct weir_ptx_parser *p)
 {
-    for (size_t i = 0; i < sizeof(linkages) / sizeof(*linkages); i++) {
-        if (weir_ptx_accept_dot(p, linkages[i].text)) {
-            return linkages[i].linkage;
-        }
-    }
-    return WEIR_PTX_LINKAGE_NONE;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(linkages), weir_ptx_accept_dot(p, linkages[i].text));
+    return at < WEIR_COUNT(linkages) ? linkages[at].linkage : WEIR_PTX_LINKAGE_NONE;
 }
 
 static struct weir_ptx_item *add_item(struct weir_ptx_parser *p, enum weir_ptx_item_kind kind)
@@ -527,7 +523,7 @@ static void finish_parser(struct weir_ptx_parser *p)
                                    &p->regs,  &p->insts,     &p->labels,  &p->tables,
                                    &p->notes, &p->body_vars, &p->pending, &p->elems};
 
-    for (size_t i = 0; i < sizeof(vecs) / sizeof(*vecs); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(vecs); i++) {
         weir_ptx_vec_free(vecs[i]);
     }
     weir_ptx_names_finish(&p->names);
@@ -608,20 +604,12 @@ void *weir_ptx_alloc(struct weir_ptx_module *module, size_t size_bytes)
 
 struct weir_ptx_func *weir_ptx_find_func(const struct weir_ptx_module *module, const char *name)
 {
-    for (uint32_t i = 0; i < module->n_funcs; i++) {
-        if (strcmp(module->funcs[i]->name, name) == 0) {
-            return module->funcs[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, module->n_funcs, strcmp(module->funcs[i]->name, name) == 0);
+    return at < module->n_funcs ? module->funcs[at] : NULL;
 }
 
 struct weir_ptx_var *weir_ptx_find_var(const struct weir_ptx_module *module, const char *name)
 {
-    for (uint32_t i = 0; i < module->n_vars; i++) {
-        if (strcmp(module->vars[i]->name, name) == 0) {
-            return module->vars[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, module->n_vars, strcmp(module->vars[i]->name, name) == 0);
+    return at < module->n_vars ? module->vars[at] : NULL;
 }

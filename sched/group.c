@@ -360,11 +360,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
-        for (uint32_t k = 0; k < i; k++) {
-            if (group->member[k].ready == group->member[i].ready) {
-                return false;
-            }
-        }
+        WEIR_FAIL_IF(WEIR_ANY(k, i, group->member[k].ready == group->member[i].ready), false);
     }
     return true;
 }

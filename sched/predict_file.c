@@ -223,12 +223,9 @@ static bool is_whole(const struct image *image)
             return false;
         }
     }
-    for (uint64_t i = 0; i < image->n_entries; i++) {
-        if (!get_entry(image->entries + i * ENTRY_BYTES, &entry) || entry.owner > image->n_names) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, image->n_entries,
+                     !get_entry(image->entries + i * ENTRY_BYTES, &entry) ||
+                         entry.owner > image->n_names);
 }
 
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)

@@ -112,7 +112,7 @@ static const struct rule {
     {"gpus", KIND_GPUS, AT(gpus)},
     {"account", KIND_ACCOUNT, AT(account)},
 };
-#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
+#define N_ROWS WEIR_COUNT(rows)
 
 static enum weir_status store(const struct rule *row, const char *text,
                               struct weir_share_rules *rules)

@@ -408,7 +408,7 @@ static void check_version(const struct weir_status_report *report)
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
     static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://"};
-    for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(of_machines); i++) {
         if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
             weir_doctor_ok("host: this is a virtual machine's guest, and the way is %s", url);
             print_routes(url);

@@ -111,7 +111,7 @@ static bool read_since(const char *text, char *ret_since, size_t bytes)
         snprintf(ret_since, bytes, "%s", text);
         return true;
     }
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(units); i++) {
         if (end != text && strcmp(end, units[i].unit) == 0 && n >= 0 && n <= 1e6) {
             then -= (time_t)(n * units[i].seconds);
             (void)strftime(ret_since, bytes, "%Y-%m-%dT%H:%M:%S", gmtime_r(&then, &utc));

@@ -55,12 +55,8 @@ static const struct {
 
 static compare_fn find_order(const char *name)
 {
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-        if (strcmp(orders[i].name, name) == 0) {
-            return orders[i].compare;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(orders), strcmp(orders[i].name, name) == 0);
+    return at < WEIR_COUNT(orders) ? orders[at].compare : NULL;
 }
 
 static bool is_wanted(const struct weir_status_counted *session, const struct wish *wish)

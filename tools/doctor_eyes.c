@@ -179,7 +179,7 @@ int weir_doctor_run(const struct weir_eyes *eyes, const char *const *argv, unsig
     if (child == 0) {
         char *words[16];
         size_t n = 0;
-        for (; argv[n] && n + 1 < sizeof words / sizeof words[0]; n++) {
+        for (; argv[n] && n + 1 < WEIR_COUNT(words); n++) {
             words[n] = strdup(argv[n]);
         }
         words[n] = NULL;

@@ -87,12 +87,10 @@ static const struct row {
 
 static const struct row *row_named(const char *name, size_t length)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0) {
-            return &rows[i];
-        }
-    }
-    return NULL;
+    size_t at =
+        WEIR_FIRST(i, WEIR_COUNT(rows),
+                   strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0);
+    return at < WEIR_COUNT(rows) ? &rows[at] : NULL;
 }
 
 /* Integers must be at least 1, because some are divisors. */
@@ -164,12 +162,9 @@ static bool set_one(struct weir_sim_params *params, const char *word)
         params->own_contexts = strcmp(value, "own") == 0;
         return params->own_contexts || strcmp(value, "load") == 0;
     }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (strcmp(copy, numbers[i].name) == 0) {
-            return set_number(&params->config, &numbers[i], value);
-        }
-    }
-    return weir_sim_gpu_set(&params->gpu, word, strlen(word)) == WEIR_OK;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(numbers), strcmp(copy, numbers[i].name) == 0);
+    return at < WEIR_COUNT(numbers) ? set_number(&params->config, &numbers[at], value)
+                                    : weir_sim_gpu_set(&params->gpu, word, strlen(word)) == WEIR_OK;
 }
 
 bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error)

@@ -39,12 +39,9 @@ static bool take_text(const json_t *value, char *to, size_t bytes)
 /* "sm-limit" and "sm_limit" are one key. */
 static bool same_key(const char *wish, const char *key, size_t key_bytes)
 {
-    for (size_t i = 0; i < key_bytes; i++) {
-        if ((wish[i] == '-' ? '_' : wish[i]) != (key[i] == '-' ? '_' : key[i])) {
-            return false;
-        }
-    }
-    return wish[key_bytes] == '=';
+    return !WEIR_ANY(i, key_bytes,
+                     (wish[i] == '-' ? '_' : wish[i]) != (key[i] == '-' ? '_' : key[i])) &&
+           wish[key_bytes] == '=';
 }
 
 /* Add a wish. A second wish with the same key must have the same value. */

@@ -32,12 +32,7 @@ struct request {
 static bool within(const uint32_t dims[3], const struct weir_guest_device *device,
                    CUdevice_attribute first)
 {
-    for (int i = 0; i < 3; i++) {
-        if (!dims[i] || dims[i] > (uint32_t)device->attributes[(int)first + i]) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, 3, !dims[i] || dims[i] > (uint32_t)device->attributes[(int)first + i]);
 }
 
 /* Is the grid a multiple of the clusters? 0, 0, 0 means no clusters. */

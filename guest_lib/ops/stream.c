@@ -211,7 +211,7 @@ CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStrea
     static const CUstreamAttrID copied[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
                                             CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
                                             CU_LAUNCH_ATTRIBUTE_PRIORITY};
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(copied); i++) {
         CUstreamAttrValue value;
         WEIR_TRY(weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value));
         WEIR_TRY(weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value));

@@ -488,12 +488,7 @@ bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
 
 bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b)
 {
-    for (size_t i = 0; i < weir_setting_count(); i++) {
-        if (!weir_setting_equal(i, a, b)) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, weir_setting_count(), !weir_setting_equal(i, a, b));
 }
 
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
@@ -579,12 +574,8 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
 
 const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant)
 {
-    for (uint32_t i = 0; i < config->n_tenants; i++) {
-        if (strcmp(config->tenants[i].name, tenant) == 0) {
-            return config->tenants[i].user;
-        }
-    }
-    return "";
+    uint32_t at = WEIR_FIRST(i, config->n_tenants, strcmp(config->tenants[i].name, tenant) == 0);
+    return at < config->n_tenants ? config->tenants[at].user : "";
 }
 
 /* The area for reservations may lie anywhere outside all windows. */

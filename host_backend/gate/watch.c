@@ -34,8 +34,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
         return;
     }
     gate->ops->item_gone(item->room);
-    item->next = gate->free_items;
-    gate->free_items = item;
+    WEIR_PUSH(gate->free_items, item);
 }
 
 /* Mark an item as gone, since the gate process has forgotten it. */
@@ -356,10 +355,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     } else if (work->class != WEIR_SCHED_KERNEL) {
         took_ns = 0;
     }
-    while (work->first) {
-        struct weir_gate_item *item = work->first;
-
-        work->first = item->next;
+    for (struct weir_gate_item *item; (item = WEIR_POP(work->first));) {
         finished_locked(q->gate, item->name, now_ns, took_ns);
         took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
         gone_locked(item);

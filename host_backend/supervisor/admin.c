@@ -193,7 +193,7 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
         words[n++] = word;
     }
     client->report = calloc(1, sizeof *client->report);
-    for (size_t i = 0; n != 0 && client->report && i < sizeof requests / sizeof requests[0]; i++) {
+    for (size_t i = 0; n != 0 && client->report && i < WEIR_COUNT(requests); i++) {
         if (strcmp(requests[i].name, words[0]) == 0) {
             return requests[i].handle(sup, client, words, n);
         }

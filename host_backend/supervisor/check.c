@@ -206,7 +206,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup, const char
     const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
     const char *const words[] = {
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
-    char *argv[sizeof words / sizeof words[0]];
+    char *argv[WEIR_COUNT(words)];
 
     memcpy(argv, words, sizeof words); /* execv() changes none of the strings */
     if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(&sup->running.user)) {

@@ -70,12 +70,8 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
 
 static bool has_waiting_client(const struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->admin.clients[i].fd >= 0 && sup->admin.clients[i].asked) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_ADMIN_CLIENTS_MAX,
+                    sup->admin.clients[i].fd >= 0 && sup->admin.clients[i].asked);
 }
 
 /* Clients get their answers first, but others may come all the time. */

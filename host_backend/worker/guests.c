@@ -274,8 +274,7 @@ static bool enlist(struct weir_session *session)
     struct weir_worker *w = session->worker;
 
     WEIR_LOCKED(&w->lock);
-    session->next = w->sessions;
-    w->sessions = session;
+    WEIR_PUSH(w->sessions, session);
     bool gone = session->tenant->gone;
     return !gone;
 }
@@ -285,12 +284,7 @@ static void delist(struct weir_session *session)
     struct weir_worker *w = session->worker;
 
     WEIR_LOCKED(&w->lock);
-    for (struct weir_session **at = &w->sessions; *at; at = &(*at)->next) {
-        if (*at == session) {
-            *at = session->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(w->sessions, session, next);
     weir_stats_keep_locked(session);
 }
 

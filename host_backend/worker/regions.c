@@ -264,8 +264,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
         if (pthread_create(&region->thread, NULL, look_after, region) == 0) {
             region->running = true;
             pthread_mutex_lock(&worker->lock);
-            region->next = worker->regions;
-            worker->regions = region;
+            WEIR_PUSH(worker->regions, region);
             pthread_mutex_unlock(&worker->lock);
             __atomic_store_n(&header_of(region)->epoch, region->epoch, __ATOMIC_RELEASE);
             return;

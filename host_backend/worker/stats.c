@@ -65,8 +65,7 @@ void weir_stats_keep_locked(struct weir_session *session)
                                           : weir_stats_read_page(session->channel->view.stats);
     session->about->stats = NULL;
     read_launched(session, ended->launched);
-    ended->next = session->worker->ended;
-    session->worker->ended = ended;
+    WEIR_PUSH(session->worker->ended, ended);
     for (at = &session->worker->ended; *at && n < WEIR_STATS_ENDED_MAX; n++) {
         at = &(*at)->next;
     }
@@ -79,10 +78,7 @@ void weir_stats_keep_locked(struct weir_session *session)
 
 void weir_stats_finish(struct weir_worker *worker)
 {
-    while (worker->ended) {
-        struct weir_ended_session *ended = worker->ended;
-
-        worker->ended = ended->next;
+    for (struct weir_ended_session *ended; (ended = WEIR_POP(worker->ended));) {
         free(ended->set);
         free(ended);
     }

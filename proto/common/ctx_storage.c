@@ -14,13 +14,9 @@ void weir_ctx_storage_init(struct weir_ctx_storage *storage)
 
 void weir_ctx_storage_finish(struct weir_ctx_storage *storage)
 {
-    struct weir_ctx_storage_chunk *chunk = storage->first.next;
-    while (chunk) {
-        struct weir_ctx_storage_chunk *next = chunk->next;
+    for (struct weir_ctx_storage_chunk *chunk; (chunk = WEIR_POP(storage->first.next));) {
         free(chunk);
-        chunk = next;
     }
-    storage->first.next = NULL;
 }
 
 /* Find the slot of a key, or NULL. Lock-free: slots are published by their key (R1). */

@@ -477,7 +477,7 @@ static const struct {
 
 static void fill_tables(void)
 {
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(tables); i++) {
         for (uint32_t slot = 1; slot < tables[i].slots; slot++) {
             if (!tables[i].table[slot]) {
                 tables[i].table[slot] = NS;
@@ -513,7 +513,7 @@ CUresult weir_common_export_table(const void **ret_table, const CUuuid *id)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     WEIR_FAIL_IF(!ret_table || !id, CUDA_ERROR_INVALID_VALUE);
     pthread_once(&once, fill_tables);
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(tables); i++) {
         if (memcmp(id->bytes, tables[i].id, sizeof(tables[i].id)) == 0) {
             *ret_table = tables[i].table;
             return CUDA_SUCCESS;

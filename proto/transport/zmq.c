@@ -225,7 +225,7 @@ static void receive_until_over(struct client *client)
             break;
         }
         pthread_mutex_unlock(&client->lock);
-        (void)poll(fds, sizeof fds / sizeof fds[0], -1);
+        (void)poll(fds, WEIR_COUNT(fds), -1);
         pthread_mutex_lock(&client->lock);
     }
     pthread_mutex_unlock(&client->lock);

@@ -336,12 +336,7 @@ static void session_destroy(struct weir_transport *t)
     struct weir_zmq_session *session = session_of(t);
     struct weir_zmq_server *server = session->server;
     pthread_mutex_lock(&server->lock);
-    for (struct weir_zmq_session **at = &server->sessions; *at; at = &(*at)->next) {
-        if (*at == session) {
-            *at = session->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(server->sessions, session, next);
     if (session->address.port && session->failure != WEIR_ERR_CLOSED) {
         /* A ROUTER cannot close one peer's connection, so send the guest a message. If that fails,
          * it has gone. */
@@ -408,8 +403,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
     session->expires_ns = weir_deadline_after(TOKEN_LIFE_NS);
     session->peer = *peer;
     pthread_mutex_lock(&server->lock);
-    session->next = server->sessions;
-    server->sessions = session;
+    WEIR_PUSH(server->sessions, session);
     pthread_mutex_unlock(&server->lock);
     *ret_transport = &session->base;
     return WEIR_OK;

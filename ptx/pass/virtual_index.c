@@ -140,10 +140,9 @@ static bool replace_mov(struct weir_ptx_edit *edit, const struct weir_ptx_inst *
     }
     WEIR_FAIL_IF(dst->kind != WEIR_PTX_OPERAND_VECTOR || dst->n_elems > 4, false);
     for (uint32_t i = 0; i < dst->n_elems; i++) {
-        if (dst->elems[i].kind == WEIR_PTX_OPERAND_REG &&
-            !move_one(edit, inst, &dst->elems[i], component(edit, src->sreg, i))) {
-            return false;
-        }
+        WEIR_FAIL_IF(dst->elems[i].kind == WEIR_PTX_OPERAND_REG &&
+                         !move_one(edit, inst, &dst->elems[i], component(edit, src->sreg, i)),
+                     false);
     }
     return true;
 }

@@ -253,7 +253,7 @@ static struct weir_ptx_var *move_var(const struct move *m, const struct weir_ptx
     };
     struct weir_ptx_var *found = NULL;
 
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(rows); i++) {
         if (strcmp(var->name, rows[i].name) == 0) {
             found = rows[i].var;
         }

@@ -58,12 +58,10 @@ static bool has_our_names(const struct weir_ptx_module *module, const struct wei
     static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,
                                         WEIR_PTX_DYNAMIC_NAME, WEIR_PTX_BINDS_NAME};
 
-    for (uint32_t i = 0; i < entry->n_params; i++) {
-        if (strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0) {
-            return true;
-        }
+    if (WEIR_ANY(i, entry->n_params, strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0)) {
+        return true;
     }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(names); i++) {
         const struct weir_ptx_var *var = weir_ptx_find_var(module, names[i]);
         const struct weir_ptx_func *func = weir_ptx_find_func(module, names[i]);
 

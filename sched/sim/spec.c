@@ -282,7 +282,7 @@ static enum weir_status read_word(struct scan *scan, struct weir_sim_group *grou
         return fail(scan, at, "KEY=VALUE is expected instead of", word);
     }
     *equals = '\0';
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(keys); i++) {
         if (strcmp(keys[i].name, word) == 0) {
             char value[128];
             memcpy(value, equals + 1, strlen(equals + 1) + 1);

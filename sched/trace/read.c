@@ -59,7 +59,7 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
-    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(times); i++) {
         if (times[i] > AT_MAX_NS) {
             return fail(error, offsetof(struct weir_sched_trace_header, alone_ns) + 8 * i,
                         WEIR_ERR_SYNTAX, "a time of more than 292 years");

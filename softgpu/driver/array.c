@@ -284,7 +284,7 @@ static bool exec_format(CUarray_format format, enum weir_exec_texture_format *re
         {CU_AD_FORMAT_HALF, WEIR_EXEC_TEX_F16},
         {CU_AD_FORMAT_FLOAT, WEIR_EXEC_TEX_F32},
     };
-    for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(map); i++) {
         if (map[i].format == format) {
             *ret = map[i].exec;
             return true;
@@ -415,8 +415,7 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
     if (view) {
         texture->view = *view;
     }
-    texture->next = textures;
-    textures = texture;
+    WEIR_PUSH(textures, texture);
     *ret = texture->value;
     return CUDA_SUCCESS;
 }

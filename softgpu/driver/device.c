@@ -386,9 +386,8 @@ CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int a
     default:
         WEIR_FAIL_IF(attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX,
                      CUDA_ERROR_INVALID_VALUE);
-        *ret_value = (size_t)attribute < sizeof(fixed_attributes) / sizeof(fixed_attributes[0])
-                         ? fixed_attributes[attribute]
-                         : 0;
+        *ret_value =
+            (size_t)attribute < WEIR_COUNT(fixed_attributes) ? fixed_attributes[attribute] : 0;
         return CUDA_SUCCESS;
     }
 }

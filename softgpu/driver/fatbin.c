@@ -313,10 +313,8 @@ CUresult weir_soft_image_read(const void *data, uint32_t compute_capability,
 {
     /* Text may be shorter than a magic number. */
     const uint8_t *bytes = data;
-    for (int i = 0; i < 4; i++) {
-        if (bytes[i] == '\0') {
-            return text_read(data, strlen(data), image, log);
-        }
+    if (WEIR_ANY(i, 4, bytes[i] == '\0')) {
+        return text_read(data, strlen(data), image, log);
     }
     switch (read32(data)) {
     case WRAPPER_MAGIC:

@@ -27,10 +27,8 @@ static bool global_ok(struct weir_x_core *core, uint64_t base, uint64_t bytes, u
         core->n_ranges = 0;
         core->range_generation = generation;
     }
-    for (uint32_t k = 0; k < core->n_ranges; k++) {
-        if (range_holds(&core->ranges[k], base, bytes, access)) {
-            return true;
-        }
+    if (WEIR_ANY(k, core->n_ranges, range_holds(&core->ranges[k], base, bytes, access))) {
+        return true;
     }
     struct weir_soft_range range;
     WEIR_FAIL_IF(!weir_soft_memory_find(base, &range), false);

@@ -186,10 +186,7 @@ weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw)
 
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir)
 {
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        if (rows[r].action == ir->action && rows[r].type == ir->types[0]) {
-            return rows[r].fn;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(r, WEIR_COUNT(rows),
+                           rows[r].action == ir->action && rows[r].type == ir->types[0]);
+    return at < WEIR_COUNT(rows) ? rows[at].fn : NULL;
 }

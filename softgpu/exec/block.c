@@ -53,8 +53,7 @@ static void block_put(struct weir_exec_device *device, struct weir_x_block *bloc
     pthread_mutex_lock(&device->lock);
     bool keep = device->n_spare < SPARE_BLOCKS;
     if (keep) {
-        block->next = device->spare_blocks;
-        device->spare_blocks = block;
+        WEIR_PUSH(device->spare_blocks, block);
         device->n_spare++;
     }
     pthread_mutex_unlock(&device->lock);

@@ -372,8 +372,7 @@ static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_
     if (!device->heaps || device->heaps->bytes < limit) {
         struct weir_x_heap *heap = heap_create(limit);
         if (heap) {
-            heap->next = device->heaps;
-            device->heaps = heap;
+            WEIR_PUSH(device->heaps, heap);
         }
     }
     if (device->heaps && class < HEAP_CLASSES) {
@@ -395,8 +394,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
         uint32_t class = __atomic_load_n(&block->class, __ATOMIC_RELAXED);
         if (block->state == HEAP_LIVE && heap_holds(heap, at, class)) {
             block->state = HEAP_FREE;
-            block->next = heap->spare[class];
-            heap->spare[class] = block;
+            WEIR_PUSH(heap->spare[class], block);
             ok = true;
         }
     }
@@ -405,9 +403,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
 
 void weir_x_heap_destroy(struct weir_exec_device *device)
 {
-    while (device->heaps) {
-        struct weir_x_heap *heap = device->heaps;
-        device->heaps = heap->next;
+    for (struct weir_x_heap *heap; (heap = WEIR_POP(device->heaps));) {
         if (weir_soft_memory_remove((uintptr_t)heap->base) == WEIR_OK) {
             munmap(heap->base, heap->bytes);
         }

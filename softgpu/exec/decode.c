@@ -306,10 +306,7 @@ static uint64_t measure_stack(struct weir_x_func *func)
 /* All functions decoded so far are reached by direct calls, the entry first. */
 static const char *first_unsupported(const struct weir_exec_kernel *kernel)
 {
-    const struct weir_x_func *f = kernel->funcs;
-    while (f && !f->unsupported) {
-        f = f->next;
-    }
+    const struct weir_x_func *f = WEIR_LINKED(each, kernel->funcs, each->unsupported);
     return !f ? NULL : f->unsupported;
 }
 

@@ -136,9 +136,7 @@ WEIR_X_HANDLER(ldmatrix)
         addresses[lane] = address_of(w, i, lane);
     }
     for (uint32_t m = 0; m < op->f[0].n_regs; m++) {
-        if (!move_matrix(w, i, m, addresses)) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!move_matrix(w, i, m, addresses), NULL);
     }
     return done(w, i);
 }

@@ -24,12 +24,8 @@ enum weir_x_builtin weir_x_builtin_of(const char *name)
         {"malloc", WEIR_X_BUILTIN_MALLOC},
         {"free", WEIR_X_BUILTIN_FREE},
     };
-    for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
-        if (strcmp(list[k].name, name) == 0) {
-            return list[k].builtin;
-        }
-    }
-    return WEIR_X_BUILTIN_NONE;
+    size_t at = WEIR_FIRST(k, WEIR_COUNT(list), strcmp(list[k].name, name) == 0);
+    return at < WEIR_COUNT(list) ? list[at].builtin : WEIR_X_BUILTIN_NONE;
 }
 
 static int by_name(const void *a, const void *b)
@@ -411,9 +407,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
 
 void weir_x_kernel_release(struct weir_exec_kernel *kernel)
 {
-    while (kernel->funcs) {
-        struct weir_x_func *func = kernel->funcs;
-        kernel->funcs = func->next;
+    for (struct weir_x_func *func; (func = WEIR_POP(kernel->funcs));) {
         while (func->pieces) {
             struct weir_x_piece *piece = func->pieces;
             func->pieces = piece->next;

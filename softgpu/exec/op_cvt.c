@@ -387,8 +387,7 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
     }
     bool natural = ((out->sub & 1u) != 0) == (weir_ptx_type_bits(out->type2) == 64) &&
                    ((out->sub & 2u) != 0) == (weir_ptx_type_bits(out->type) == 64);
-    for (size_t r = 0; natural && out->flags == 0 && r < sizeof direct_rows / sizeof direct_rows[0];
-         r++) {
+    for (size_t r = 0; natural && out->flags == 0 && r < WEIR_COUNT(direct_rows); r++) {
         if (direct_rows[r].to == out->type && direct_rows[r].from == out->type2 &&
             (!direct_rows[r].rounds || out->round == WEIR_X_RN)) {
             return direct_rows[r].fn;

@@ -596,12 +596,8 @@ static uint8_t permute_mode(const struct weir_ptx_inst *ir)
 {
     static const uint16_t modes[] = {WEIR_PTX_MOD_F4E, WEIR_PTX_MOD_B4E, WEIR_PTX_MOD_RC8,
                                      WEIR_PTX_MOD_ECL, WEIR_PTX_MOD_ECR, WEIR_PTX_MOD_RC16};
-    for (uint8_t m = 0; m < 6; m++) {
-        if (weir_ptx_inst_has(ir, modes[m])) {
-            return m + 1;
-        }
-    }
-    return 0;
+    uint8_t at = WEIR_FIRST(m, 6, weir_ptx_inst_has(ir, modes[m]));
+    return at < 6 ? at + 1 : 0;
 }
 
 weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
@@ -625,10 +621,8 @@ weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
     } else if (ir->op == WEIR_PTX_OP_PRMT) {
         out->sub = permute_mode(ir);
     }
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        if (rows[r].op == ir->op && rows[r].type == ir->types[0] && rows[r].form == form) {
-            return rows[r].fn;
-        }
-    }
-    return NULL;
+    size_t at =
+        WEIR_FIRST(r, WEIR_COUNT(rows),
+                   rows[r].op == ir->op && rows[r].type == ir->types[0] && rows[r].form == form);
+    return at < WEIR_COUNT(rows) ? rows[at].fn : NULL;
 }

@@ -269,7 +269,7 @@ static const struct {
 
 static bool find_operation(uint16_t op, struct video *v)
 {
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+    for (size_t r = 0; r < WEIR_COUNT(rows); r++) {
         if (rows[r].op == op) {
             v->operation = rows[r].operation;
             v->bits = rows[r].bits;

@@ -55,9 +55,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
 
 static void free_retired_locked(void)
 {
-    while (retired) {
-        struct retired *r = retired;
-        retired = r->next;
+    for (struct retired *r; (r = WEIR_POP(retired));) {
         free(r->texture);
         free(r);
     }

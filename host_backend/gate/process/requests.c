@@ -416,8 +416,7 @@ static bool on_queue(const struct about *a)
     begin_to_predict(queue);
     note_peers(queue, r->flags);
     served_use_begin(a->process, queue, r);
-    queue->next = a->port->queues;
-    a->port->queues = queue;
+    WEIR_PUSH(a->port->queues, queue);
     a->port->queue[r->queue] = queue;
     return true;
 }

@@ -89,7 +89,7 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
     if (*wanted != 0) {
         user = getpwnam(wanted); /* else weir_sup_vm_user_follow() says so */
     }
-    for (size_t i = 0; *wanted == 0 && !user && i < sizeof qemu_users / sizeof qemu_users[0]; i++) {
+    for (size_t i = 0; *wanted == 0 && !user && i < WEIR_COUNT(qemu_users); i++) {
         user = getpwnam(qemu_users[i]);
     }
     if (user && chown(path, user->pw_uid, (gid_t)-1) != 0) {
@@ -259,7 +259,7 @@ static void close_vm(struct weir_sup_vm *vm)
 {
     const int fds[] = {vm->fd, vm->region_fd, vm->bell_fd, vm->guest_fd};
 
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(fds); i++) {
         weir_fd_close(fds[i]);
     }
     *vm = (struct weir_sup_vm){.fd = -1};

@@ -280,10 +280,7 @@ bool weir_book_open(struct weir_supervisor *sup)
 
 static void free_rows(struct weir_book *book)
 {
-    while (book->rows) {
-        struct weir_book_row *row = book->rows;
-
-        book->rows = row->next;
+    for (struct weir_book_row *row; (row = WEIR_POP(book->rows));) {
         for (uint32_t i = 0; i < row->fds.n; i++) {
             weir_fd_close(row->fds.fd[i]);
         }
@@ -305,10 +302,7 @@ void weir_book_close(struct weir_supervisor *sup, bool end)
         }
     }
     free_rows(book);
-    while (book->events) {
-        struct event *event = book->events;
-
-        book->events = event->next;
+    for (struct event *event; (event = WEIR_POP(book->events));) {
         free(event);
     }
     weir_fd_close(book->fd);

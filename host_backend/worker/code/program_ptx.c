@@ -88,11 +88,8 @@ void weir_program_ptx_destroy(struct weir_program_ptx *ptx)
 
 void weir_image_compiled_destroy(struct weir_image_compiled *compiled)
 {
-    while (compiled) {
-        struct weir_image_compiled *next = compiled->next;
-
-        free(compiled);
-        compiled = next;
+    for (struct weir_image_compiled *first; (first = WEIR_POP(compiled));) {
+        free(first);
     }
 }
 
@@ -187,10 +184,8 @@ static const struct weir_image_compiled *find(struct weir_host_image *image,
                                               const struct weir_hash *key)
 {
     pthread_mutex_lock(&image->lock);
-    const struct weir_image_compiled *c = image->compiled;
-    while (c && memcmp(&c->key, key, sizeof *key) != 0) {
-        c = c->next;
-    }
+    const struct weir_image_compiled *c =
+        WEIR_LINKED(each, image->compiled, memcmp(&each->key, key, sizeof *key) == 0);
     pthread_mutex_unlock(&image->lock);
     return c; /* the compiled code stays as long as the image */
 }
@@ -216,8 +211,7 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
     memcpy(c->data, data, bytes);
     weir_image_grew(store, image, bytes);
     WEIR_LOCKED(&image->lock);
-    c->next = image->compiled;
-    image->compiled = c;
+    WEIR_PUSH(image->compiled, c);
     return c;
 }
 

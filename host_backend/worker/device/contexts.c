@@ -31,7 +31,7 @@ static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
                                  CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
                                  CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
                                  CU_LIMIT_PERSISTING_L2_CACHE_SIZE};
-_Static_assert(sizeof limits / sizeof limits[0] == WEIR_DEVICE_LIMITS, "a value for each");
+_Static_assert(WEIR_COUNT(limits) == WEIR_DEVICE_LIMITS, "a value for each");
 
 /* ---------------------------------------------------------------- writes by the GPU */
 

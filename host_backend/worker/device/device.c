@@ -72,7 +72,7 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     if (strrchr(program, '/')) {
         *strrchr(program, '/') = 0;
     }
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(places); i++) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         snprintf(path, sizeof path, places[i], program);

@@ -32,7 +32,7 @@ static const struct weir_nvml_row rows[] = {
 #include "proto/nvml/functions.def"
     {"nvmlDeviceGetFieldValues", WEIR_NVML_FIELD, FIELD_BYTES, WEIR_NVML_LIVE}, {.name = NULL}};
 
-#define N_ROWS (sizeof rows / sizeof rows[0] - 1)
+#define N_ROWS (WEIR_COUNT(rows) - 1)
 
 /* A question in the form in which answers are kept. */
 struct key {

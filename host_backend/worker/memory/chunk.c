@@ -580,13 +580,7 @@ static void enter_shared(struct weir_host_chunk *chunk)
 
 static void leave_shared_locked(struct weir_host_chunk *chunk)
 {
-    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at;
-         at = &(*at)->next_shared) {
-        if (*at == chunk) {
-            *at = chunk->next_shared;
-            return;
-        }
-    }
+    WEIR_UNLINK(chunk->tenant->shared_chunks, chunk, next_shared);
 }
 
 CUresult weir_chunk_share(struct weir_host_chunk *chunk)

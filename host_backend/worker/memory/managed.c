@@ -310,8 +310,7 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
     }
     weir_session_pins(session, bytes);
     WEIR_LOCKED(&m->lock);
-    r->next = m->ranges;
-    m->ranges = r;
+    WEIR_PUSH(m->ranges, r);
     return CUDA_SUCCESS;
 }
 

@@ -467,7 +467,7 @@ void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
 static bool read_faults(struct weir_managed *m)
 {
     struct uffd_msg messages[16];
-    size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = sizeof messages / sizeof messages[0];
+    size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = WEIR_COUNT(messages);
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
     ssize_t got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);

@@ -55,10 +55,10 @@ static bool prepare(struct weir_managed *m)
         m->paging.scratch = 0;
     }
     for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
-        if (!m->paging.ways[i] &&
-            d->cuStreamCreate(&m->paging.ways[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-            return false;
-        }
+        WEIR_FAIL_IF(!m->paging.ways[i] &&
+                         d->cuStreamCreate(&m->paging.ways[i], CU_STREAM_NON_BLOCKING) !=
+                             CUDA_SUCCESS,
+                     false);
     }
     return m->paging.scratch != 0;
 }

@@ -80,7 +80,7 @@ static const CUlaunchAttributeID attributes[] = {
 
 static CUresult copy_attributes(const struct weir_driver *d, CUgraphNode from, CUgraphNode to)
 {
-    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(attributes); i++) {
         CUlaunchAttributeValue has, wanted;
 
         memset(&has, 0, sizeof has);

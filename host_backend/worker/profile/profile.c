@@ -203,8 +203,7 @@ static struct weir_profile_span *take_span(struct weir_profile *profile)
 
 static void put_span(struct weir_profile *profile, struct weir_profile_span *span)
 {
-    span->next = profile->free;
-    profile->free = span;
+    WEIR_PUSH(profile->free, span);
 }
 
 static void destroy_event(const struct weir_driver *driver, CUevent *event)

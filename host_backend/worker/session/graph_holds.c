@@ -105,10 +105,8 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
 
     WEIR_FAIL_IF(!hold, CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_book_needs(session, object);
-    for (uint32_t i = 0; i < exec->n_held; i++) {
-        if (exec->held[i] == hold->native) {
-            return CUDA_SUCCESS;
-        }
+    if (WEIR_ANY(i, exec->n_held, exec->held[i] == hold->native)) {
+        return CUDA_SUCCESS;
     }
     more = hold->for_ever ? NULL : realloc(exec->held, (exec->n_held + 1) * sizeof *more);
     if (!more) {

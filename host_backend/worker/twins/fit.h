@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "base/search.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,7 +42,7 @@ static inline uint32_t weir_forms_aside_kib(uint64_t bytes)
     static const uint32_t sizes[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
     size_t i = 0;
 
-    while (i + 1 < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] * UINT64_C(1024) < bytes) {
+    while (i + 1 < WEIR_COUNT(sizes) && sizes[i] * UINT64_C(1024) < bytes) {
         i++;
     }
     return sizes[i];

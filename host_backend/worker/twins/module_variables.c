@@ -100,12 +100,8 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
 /* Find the copy of an exposed variable; 0: none. */
 static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr address)
 {
-    for (uint32_t i = 0; i < m->n_consts; i++) {
-        if (m->consts[i].original == address) {
-            return m->consts[i].twin;
-        }
-    }
-    return 0;
+    uint32_t at = WEIR_FIRST(i, m->n_consts, m->consts[i].original == address);
+    return at < m->n_consts ? m->consts[at].twin : 0;
 }
 
 static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
@@ -125,12 +121,9 @@ static void free_if_empty(struct weir_session *session)
 /* Is an earlier write still pending? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
-    for (const struct weir_forms_exposure *e = exposures_of(s); e; e = e->next) {
-        if (e->forms == m && e->written && s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(e, exposures_of(s),
+                       e->forms == m && e->written &&
+                           s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) != NULL;
 }
 
 /* After binding: drop exposures of variables that are no constants. */
@@ -205,8 +198,7 @@ static bool expose(struct weir_session *s, const struct weir_forms_exposure *exp
         return false;
     }
     *e = *exposure;
-    e->next = s->exposures->first;
-    s->exposures->first = e;
+    WEIR_PUSH(s->exposures->first, e);
     return true;
 }
 
