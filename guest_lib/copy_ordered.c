@@ -148,9 +148,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
         }
         block = take_block(block_bytes, true);
     }
-    if (!block) {
-        return weir_guest_result(CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    WEIR_FAIL_IF(!block, weir_guest_result(CUDA_ERROR_OUT_OF_MEMORY));
     CUresult result = copy_through(dst, src, bytes, block, stream);
     put_block(block);
     return result;

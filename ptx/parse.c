@@ -44,9 +44,8 @@ static bool parse_version(struct weir_ptx_parser *p)
     unsigned major = 0, minor = 0;
     char text[16];
 
-    if (!weir_ptx_accept_dot(p, "version")) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .version");
-    }
+    WEIR_FAIL_IF(!weir_ptx_accept_dot(p, "version"),
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .version"));
     if (p->tok.kind == WEIR_PTX_TOKEN_FLOAT) {
         snprintf(text, sizeof(text), "%.*s", (int)(p->lexer.at - p->tok.start), p->tok.start);
     }
@@ -80,9 +79,8 @@ static bool parse_target(struct weir_ptx_parser *p)
 {
     struct weir_ptx_module *module = p->module;
 
-    if (!weir_ptx_accept_dot(p, "target")) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .target");
-    }
+    WEIR_FAIL_IF(!weir_ptx_accept_dot(p, "target"),
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .target"));
     do {
         if (weir_ptx_at_ident(p, "debug")) {
             module->target_debug = !(p->flags & WEIR_PTX_DROP_DEBUG);
@@ -97,9 +95,8 @@ static bool parse_target(struct weir_ptx_parser *p)
         }
         WEIR_FAIL_IF(!weir_ptx_next(p), false);
     } while (weir_ptx_accept(p, ','));
-    if (module->sm == 0) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, ".target names no sm_ architecture");
-    }
+    WEIR_FAIL_IF(module->sm == 0,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, ".target names no sm_ architecture"));
     return true;
 }
 
@@ -109,9 +106,8 @@ static bool parse_address_size(struct weir_ptx_parser *p)
     uint64_t bits = 0;
 
     WEIR_FAIL_IF(!weir_ptx_parse_const(p, &bits), false);
-    if (bits != 32 && bits != 64) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "address size is neither 32 nor 64");
-    }
+    WEIR_FAIL_IF(bits != 32 && bits != 64,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "address size is neither 32 nor 64"));
     p->module->address_size = (uint8_t)bits;
     return true;
 }
@@ -144,9 +140,8 @@ static bool parse_file(struct weir_ptx_parser *p)
     weir_ptx_next(p);
     while (weir_ptx_accept(p, ',')) {
         end = p->lexer.at;
-        if (p->tok.kind != WEIR_PTX_TOKEN_INT) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number");
-        }
+        WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_INT,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number"));
         weir_ptx_next(p);
     }
     return p->flags & WEIR_PTX_DROP_DEBUG ? weir_ptx_ok(p) : keep_item_text(p, start, end);
@@ -158,14 +153,12 @@ static bool parse_section(struct weir_ptx_parser *p)
     const char *start = p->tok.start;
 
     weir_ptx_next(p);
-    if (p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a name after .section");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a name after .section"));
     WEIR_FAIL_IF(!weir_ptx_next(p) || !weir_ptx_expect(p, '{'), false);
     while (!weir_ptx_at_punct(p, '}')) {
-        if (p->tok.kind == WEIR_PTX_TOKEN_END) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a section");
-        }
+        WEIR_FAIL_IF(p->tok.kind == WEIR_PTX_TOKEN_END,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a section"));
         weir_ptx_next(p);
     }
     const char *end = p->lexer.at;
@@ -202,9 +195,8 @@ static bool parse_alias(struct weir_ptx_parser *p)
 
     for (int i = 0; i < 2; i++) {
         funcs[i] = find_func(p, &p->tok);
-        if (!funcs[i]) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a declared function");
-        }
+        WEIR_FAIL_IF(!funcs[i],
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a declared function"));
         WEIR_FAIL_IF(!weir_ptx_next(p) || (i == 0 && !weir_ptx_expect(p, ',')), false);
     }
     funcs[0]->is_alias = true;
@@ -224,9 +216,7 @@ static bool parse_dim3(struct weir_ptx_parser *p, uint32_t dims[3], uint8_t *ret
 
     dims[0] = dims[1] = dims[2] = 1;
     do {
-        if (n == 3) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more than three dimensions");
-        }
+        WEIR_FAIL_IF(n == 3, weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more than three dimensions"));
         WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, UINT32_MAX, "dimension", &value), false);
         dims[n++] = (uint32_t)value;
     } while (weir_ptx_accept(p, ','));
@@ -250,9 +240,8 @@ static bool add_func_pragma(struct weir_ptx_parser *p, const char *text)
     const char **grown = weir_ptx_new(p, (perf->n_pragmas + 1) * sizeof(*grown));
 
     WEIR_FAIL_IF(!grown, false);
-    if (perf->n_pragmas >= WEIR_PTX_MAX_OPERANDS) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many pragmas of one function");
-    }
+    WEIR_FAIL_IF(perf->n_pragmas >= WEIR_PTX_MAX_OPERANDS,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many pragmas of one function"));
     for (uint32_t i = 0; i < perf->n_pragmas; i++) {
         grown[i] = perf->pragmas[i];
     }
@@ -426,9 +415,8 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         return false;
     }
     struct weir_ptx_token name = p->tok;
-    if (name.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name");
-    }
+    WEIR_FAIL_IF(name.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name"));
     p->func = func;
     if (!weir_ptx_next(p) ||
         (weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, &parsed, false, true)) ||
@@ -436,9 +424,8 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         return false;
     }
     bool body = weir_ptx_at_punct(p, '{');
-    if (had_body && body) {
-        return weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name);
-    }
+    WEIR_FAIL_IF(had_body && body,
+                 weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name));
     if (!had_body) {
         merge_func(func, &parsed);
         func->linkage = (uint8_t)linkage;
@@ -490,10 +477,9 @@ static bool parse_item(struct weir_ptx_parser *p)
     if (weir_ptx_at_space(p)) {
         return weir_ptx_parse_vars(p, linkage);
     }
-    if (p->tok.kind == WEIR_PTX_TOKEN_DOT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown directive '.%.*s'",
-                             p->tok.len > 60 ? 60 : (int)p->tok.len, p->tok.text);
-    }
+    WEIR_FAIL_IF(p->tok.kind == WEIR_PTX_TOKEN_DOT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown directive '.%.*s'",
+                               p->tok.len > 60 ? 60 : (int)p->tok.len, p->tok.text));
     return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a directive before '%.*s'",
                          p->tok.len > 40 ? 40 : (int)p->tok.len, p->tok.text);
 }

@@ -81,9 +81,7 @@ int weir_cmd_cdi(int argc, char **argv)
         return exit_status;
     }
     enum weir_status status = weir_control_status(run_dir, &report);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("cdi", run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("cdi", run_dir, status));
     status = weir_cdi_generate(report, stdout, output, names);
     if (status != WEIR_OK) {
         fprintf(stderr, "weir cdi: %s%s%s%s\n", output ? output : "", output ? ": " : "",

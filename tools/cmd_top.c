@@ -240,9 +240,7 @@ int weir_cmd_top(int argc, char **argv)
         return exit_status;
     }
     enum weir_status status = weir_control_status(wish.run_dir, &first);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("top", wish.run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("top", wish.run_dir, status));
     bool terminal = is_terminal() && !wish.json;
     struct weir_top_screen screen = {.in_place = terminal && !wish.batch && !wish.once &&
                                                  isatty(STDIN_FILENO) && open_terminal(),

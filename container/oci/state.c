@@ -60,14 +60,11 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
                                there, key, value);
         }
     }
-    if (strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX) {
-        return WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "...");
-    }
+    WEIR_FAIL_IF(strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX,
+                 WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "..."));
     int n =
         snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
-    if (n < 0 || n >= WEIR_OCI_WISH_BYTES) {
-        return WRONG("'%.40s' is too long", key);
-    }
+    WEIR_FAIL_IF(n < 0 || n >= WEIR_OCI_WISH_BYTES, WRONG("'%.40s' is too long", key));
     container->n_wishes++;
     return WEIR_OK;
 }
@@ -88,10 +85,9 @@ static enum weir_status check_annotation(const char *key, struct weir_diag *ret_
         weir_guess_offer(&whole, right);
         last.best = NULL;
         weir_guess_offer(&last, row->key);
-        if (whole.best || (is_ours && last.best)) {
-            return WRONG("the annotation '%.60s' is none of Weir's; did you mean '%s'?", key,
-                         right);
-        }
+        WEIR_FAIL_IF(
+            whole.best || (is_ours && last.best),
+            WRONG("the annotation '%.60s' is none of Weir's; did you mean '%s'?", key, right));
     }
     return WEIR_OK;
 }
@@ -158,9 +154,8 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
         n = snprintf(container->root, sizeof container->root, "%s%s%s",
                      path[0] == '/' ? "" : container->bundle, path[0] == '/' ? "" : "/", path);
     }
-    if (n < 0 || (size_t)n >= sizeof container->root) {
-        return WRONG("config.json has no root.path, or a very long one");
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof container->root,
+                 WRONG("config.json has no root.path, or a very long one"));
     return WEIR_OK;
 }
 
@@ -205,11 +200,11 @@ static enum weir_status check_devices(const json_t *hooks, const char **ret_name
             continue;
         }
         this_name = this_name ? this_name : "new";
-        if (name && (strcmp(name, this_name) != 0 || strcmp(folder, this_folder) != 0)) {
-            return WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
-                         "weir.dev/gpu=%.40s",
-                         name, this_name);
-        }
+        WEIR_FAIL_IF(
+            name && (strcmp(name, this_name) != 0 || strcmp(folder, this_folder) != 0),
+            WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
+                  "weir.dev/gpu=%.40s",
+                  name, this_name));
         folder = this_folder;
         name = this_name;
     }

@@ -154,9 +154,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
         WEIR_FAIL_IF(take(words[i], &wanted, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
     }
     const char *excess = find_excess(&wanted, &demand->most);
-    if (excess) {
-        return refuse(excess, &wanted, &demand->most, ret_diag);
-    }
+    WEIR_FAIL_IF(excess, refuse(excess, &wanted, &demand->most, ret_diag));
     WEIR_FAIL_IF(asks && !weir_setting_fits(memory, &wanted, device_bytes, ret_diag),
                  WEIR_ERR_INVALID);
     if (!weir_setting_fits(memory, &wanted, device_bytes, &ignored)) {

@@ -160,9 +160,8 @@ static bool translate_flat(struct weir_x_warp *w, const struct weir_x_inst *i, c
     extent(w, addr, &low, &high);
     if (high > limit || bytes > limit - high) {
         WEIR_X_EACH_ACTIVE(w, l, {
-            if (addr[l] > limit || bytes > limit - addr[l]) {
-                return bad_address(w, i, l, space, addr[l], bytes, access);
-            }
+            WEIR_FAIL_IF(addr[l] > limit || bytes > limit - addr[l],
+                         bad_address(w, i, l, space, addr[l], bytes, access));
         });
     }
     WEIR_X_EACH(w, l, addr[l] += (uintptr_t)base);
@@ -176,9 +175,7 @@ static bool translate_local(struct weir_x_warp *w, const struct weir_x_inst *i,
     uint64_t base = space == WEIR_X_FRAME ? w->frame->local_base : 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = local_pointer(w, l, addr[l] + base, bytes);
-        if (!p) {
-            return bad_address(w, i, l, space, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, space, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -189,9 +186,7 @@ static bool translate_cluster(struct weir_x_warp *w, const struct weir_x_inst *i
 {
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = cluster_pointer(w, addr[l], bytes);
-        if (!p) {
-            return bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -218,9 +213,7 @@ static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
         void *p = space == WEIR_X_GENERIC ? weir_x_generic(w, l, addr[l], bytes, access)
                   : global_ok(w->core, addr[l], bytes, access) ? (void *)(uintptr_t)addr[l]
                                                                : NULL;
-        if (!p) {
-            return bad_address(w, i, l, space, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, space, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -240,9 +233,8 @@ bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum w
     case WEIR_X_FRAME:
         return translate_local(w, i, space, addr, bytes, access);
     case WEIR_X_PARAM:
-        if ((access & WEIR_SOFT_WRITE) != 0) {
-            return bad_address(w, i, (uint32_t)__builtin_ctz(w->mask), space, 0, bytes, access);
-        }
+        WEIR_FAIL_IF((access & WEIR_SOFT_WRITE) != 0,
+                     bad_address(w, i, (uint32_t)__builtin_ctz(w->mask), space, 0, bytes, access));
         return translate_flat(w, i, (char *)(uintptr_t)w->block->params, w->block->param_bytes,
                               space, addr, bytes, access);
     case WEIR_X_GLOBAL:

@@ -425,10 +425,9 @@ WEIR_X_HANDLER(free)
 {
     WEIR_X_EACH_ACTIVE(w, l, {
         uint64_t address = argument(w, i, 0, l);
-        if (address != 0 && !heap_free(w->block->grid->device, address)) {
-            return weir_x_fault(w, i, 719, l, address,
-                                "free of a pointer that malloc did not give");
-        }
+        WEIR_FAIL_IF(
+            address != 0 && !heap_free(w->block->grid->device, address),
+            weir_x_fault(w, i, 719, l, address, "free of a pointer that malloc did not give"));
     });
     return i + 1;
 }

@@ -459,13 +459,10 @@ WEIR_X_HANDLER(tex)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (!t) {
-            return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
-                                (unsigned long long)a[l]);
-        }
-        if (!fetch_lane(w, i, l, t)) {
-            return weir_x_fault(w, i, 700, l, t->levels[0].base, "the texture's memory is gone");
-        }
+        WEIR_FAIL_IF(!t, weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
+                                      (unsigned long long)a[l]));
+        WEIR_FAIL_IF(!fetch_lane(w, i, l, t),
+                     weir_x_fault(w, i, 700, l, t->levels[0].base, "the texture's memory is gone"));
     });
     return i + 1;
 }
@@ -476,10 +473,8 @@ WEIR_X_HANDLER(txq)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (!t) {
-            return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
-                                (unsigned long long)a[l]);
-        }
+        WEIR_FAIL_IF(!t, weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
+                                      (unsigned long long)a[l]));
         uint32_t level = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c)[l] : 0;
         const struct weir_exec_texture_level *at =
             &t->levels[level < t->n_levels ? level : t->n_levels - 1];
@@ -567,9 +562,8 @@ WEIR_X_HANDLER(surface)
         const struct weir_exec_texture *t = object_of(a[l]);
         bool ok = t != NULL;
         char *p = ok ? surface_pointer(w, i, l, t, &ok) : NULL;
-        if (!ok) {
-            return weir_x_fault(w, i, 700, l, a[l], "surface access outside, or no such object");
-        }
+        WEIR_FAIL_IF(!ok,
+                     weir_x_fault(w, i, 700, l, a[l], "surface access outside, or no such object"));
         for (uint32_t e = 0; e < i->vec; e++) {
             surface_element(w, i, l, p, e);
         }
