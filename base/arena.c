@@ -97,7 +97,7 @@ void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t al
 void *weir_arena_alloc(struct weir_arena *arena, size_t bytes)
 {
     size_t rounded = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
-    return weir_arena_alloc_aligned(arena, rounded < bytes ? bytes : rounded, ARENA_ALIGN);
+    return weir_arena_alloc_aligned(arena, WEIR_MAX(rounded, bytes), ARENA_ALIGN);
 }
 
 char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len)

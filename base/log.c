@@ -132,7 +132,7 @@ static bool WEIR_PRINTF(3, 0)
     int n = vsnprintf(line + len, (size_t)(most - len - 1), fmt, args);
     if (n > 0) {
         int room = most - len - 2;
-        len += n < room ? n : room;
+        len += WEIR_MIN(n, room);
     }
     line[len] = 0;
     /* A message may quote a guest's text, which must not be able to forge lines. */

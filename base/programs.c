@@ -5,6 +5,7 @@
 #include "base/programs.h"
 
 #include "base/clock.h"
+#include "base/search.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -25,7 +26,7 @@ uint32_t weir_programs_last(const struct weir_programs *programs)
     uint32_t used = atomic_load_explicit(&programs->used, memory_order_relaxed);
 
     /* Another process may have written a wrong number there. */
-    return used < WEIR_PROGRAMS ? used : WEIR_PROGRAMS;
+    return WEIR_MIN(used, WEIR_PROGRAMS);
 }
 
 static void note_used(struct weir_programs *programs, uint32_t number)

@@ -1,10 +1,13 @@
-/* Searches in arrays and in linked lists, and changes of lists whose members point to the next. */
+/* The smaller and the larger of two, searches in arrays and in linked lists, and changes of lists
+ * whose members point to the next. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #define WEIR_COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define WEIR_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define WEIR_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 /* Is the condition true for an i below n? It is not evaluated for those after the first one. */
 #define WEIR_ANY(i, n, condition)                                                                  \

@@ -204,9 +204,7 @@ enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *sp
 
     WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, WEIR_ERR_TOO_BIG);
     enum weir_status status = make_folder(path);
-    if (status == WEIR_OK) {
-        status = write_file(temporary, spec);
-    }
+    WEIR_THEN(status, write_file(temporary, spec));
     if (status == WEIR_OK && rename(temporary, path) != 0) {
         status = weir_status_of_errno(errno);
     }

@@ -62,7 +62,7 @@ static bool is_wanted(const uint64_t *unwanted, uint32_t id)
 static void record_names(uint32_t number)
 {
     for (uint32_t kind = 0; kind < NAME_KINDS; kind++) {
-        uint32_t depth = names.depth[kind] < NAMES_DEPTH ? names.depth[kind] : NAMES_DEPTH;
+        uint32_t depth = WEIR_MIN(names.depth[kind], NAMES_DEPTH);
         CUpti_ActivityExternalCorrelation *record =
             depth ? weir_cupti_record(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) : NULL;
         if (record) {

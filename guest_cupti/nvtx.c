@@ -229,7 +229,7 @@ static int domain_push(const char *domain, const struct nvtx_attributes *at)
 /* End the thread's newest range of the domain. */
 static int domain_pop(const char *domain)
 {
-    uint32_t at = pushed.n < DEPTH_MAX ? pushed.n : DEPTH_MAX;
+    uint32_t at = WEIR_MIN(pushed.n, DEPTH_MAX);
     if (pushed.n > DEPTH_MAX) {
         pushed.n--;
         return NVTX_NO_RANGE;

@@ -393,8 +393,8 @@ static void record_gate(const struct weir_profile_work *work,
 
 static void merge(struct weir_profile_record *into, const struct weir_profile_record *piece)
 {
-    into->begin_ns = piece->begin_ns < into->begin_ns ? piece->begin_ns : into->begin_ns;
-    into->end_ns = piece->end_ns > into->end_ns ? piece->end_ns : into->end_ns;
+    into->begin_ns = WEIR_MIN(piece->begin_ns, into->begin_ns);
+    into->end_ns = WEIR_MAX(piece->end_ns, into->end_ns);
     into->bytes += piece->bytes;
 }
 

@@ -288,7 +288,7 @@ static CUresult wait_by_asking(struct weir_guest_event *event)
     CUresult result;
     while ((result = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
         uint64_t pause_ns = (weir_clock_now_ns() - begin_ns) / 16;
-        weir_futex_wait(&nobody, 0, pause_ns < WEIR_NS_PER_MS ? pause_ns : WEIR_NS_PER_MS);
+        weir_futex_wait(&nobody, 0, WEIR_MIN(pause_ns, WEIR_NS_PER_MS));
     }
     return result;
 }

@@ -322,26 +322,17 @@ static bool has_copies_locked(const struct weir_graph_set *set)
 
 static bool has_functions_locked(const struct weir_graph_set *set)
 {
-    bool found = set->functions != NULL;
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = has_functions_locked(b->set);
-    }
-    return found;
+    return set->functions || WEIR_LINKED(b, set->included, has_functions_locked(b->set));
 }
 
 /* Are there copies to the GPU, or copies from it that no function unpacks? Copies through device
  * memory are not counted, since the launching thread moves them. */
 static bool any_to_move_locked(const struct weir_graph_set *set, bool to_gpu)
 {
-    bool found = false;
-    for (const struct bound_copy *c = set->copies; c && !found; c = c->next) {
-        found = c->copy.to_gpu == to_gpu && (to_gpu || !c->for_function) &&
-                c->copy.block.place != WEIR_GRAPH_BLOCK_DEVICE;
-    }
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = any_to_move_locked(b->set, to_gpu);
-    }
-    return found;
+    return WEIR_LINKED(c, set->copies,
+                       c->copy.to_gpu == to_gpu && (to_gpu || !c->for_function) &&
+                           c->copy.block.place != WEIR_GRAPH_BLOCK_DEVICE) ||
+           WEIR_LINKED(b, set->included, any_to_move_locked(b->set, to_gpu));
 }
 
 static void set_due_locked(struct weir_graph_set *set, bool due)

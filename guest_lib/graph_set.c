@@ -270,14 +270,8 @@ bool weir_graph_has_mems_locked(const struct weir_graph_set *set)
 /* Is memory still allocated by an earlier launch? */
 bool weir_graph_any_live_locked(const struct weir_graph_set *set)
 {
-    bool found = false;
-    for (const struct bound_mem *m = set->mems; m && !found; m = m->next) {
-        found = !m->freed && weir_graph_mem_is_live(m->base);
-    }
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = weir_graph_any_live_locked(b->set);
-    }
-    return found;
+    return WEIR_LINKED(m, set->mems, !m->freed && weir_graph_mem_is_live(m->base)) ||
+           WEIR_LINKED(b, set->included, weir_graph_any_live_locked(b->set));
 }
 
 void weir_graph_account_locked(const struct weir_graph_set *set, bool freed)

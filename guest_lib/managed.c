@@ -111,14 +111,10 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
             .flags = to_device ? 2 : 1,
         };
         weir_guest_stream_work_begin(stream);
-        if (result == CUDA_SUCCESS) {
-            result = weir_post_copy(weir_guest_channel(), &in);
-        }
+        WEIR_THEN(result, weir_post_copy(weir_guest_channel(), &in));
         result = weir_guest_stream_work_end(stream, result);
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        if (result == CUDA_SUCCESS) {
-            result = weir_guest_stream_wait(&point);
-        }
+        WEIR_THEN(result, weir_guest_stream_wait(&point));
         if (result == CUDA_SUCCESS && !to_device) {
             result = weir_staging_read(arena, data + at, piece);
         }

@@ -321,7 +321,7 @@ static void name_call(enum weir_symbol symbol, const uint64_t *words, uint8_t by
     call->symbol = (uint32_t)symbol;
     call->words = words;
     call->word_bytes = bytes;
-    call->n_words = log->n_args < ARGS_MAX ? log->n_args : ARGS_MAX;
+    call->n_words = WEIR_MIN(log->n_args, ARGS_MAX);
     for (uint32_t i = 0; i < call->n_words; i++) {
         bytes[i] = bytes_of(&weir_calls_log_args[log->first + i]);
     }

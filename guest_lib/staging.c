@@ -94,7 +94,7 @@ void weir_staging_finish(void)
 uint64_t weir_staging_max_bytes(void)
 {
     uint64_t quarter = staging.bytes / 4;
-    return quarter < WEIR_SEGMENT_PART_MAX_BYTES ? quarter : WEIR_SEGMENT_PART_MAX_BYTES;
+    return WEIR_MIN(quarter, WEIR_SEGMENT_PART_MAX_BYTES);
 }
 
 static void give_locked(struct weir_range_block *block)

@@ -577,9 +577,7 @@ CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx)
     struct points points = {.cap = SYNC_POINTS};
     points.all = points.fixed;
     CUresult result = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS) {
-        result = wait_points(ctx, &points);
-    }
+    WEIR_THEN(result, wait_points(ctx, &points));
     if (points.all != points.fixed) {
         free(points.all);
     }

@@ -240,7 +240,7 @@ static void group_fill(struct weir_sched *sched)
            (next = next_beside(sched, place.sm_count))) {
         uint32_t most = widest(next);
 
-        place.sm_count = most < place.sm_count ? most : place.sm_count;
+        place.sm_count = WEIR_MIN(most, place.sm_count);
         group_join(sched, next, &place);
     }
     turn->beside = turn->members > 1;
@@ -401,7 +401,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
     }
     sched->turn.sample = group->sample;
     if (group->valid_ns != 0) {
-        uint64_t valid_ns = group->valid_ns < SLICE_MIN_NS ? SLICE_MIN_NS : group->valid_ns;
+        uint64_t valid_ns = WEIR_MAX(group->valid_ns, SLICE_MIN_NS);
 
         sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
         sched->turn.hold_ns = group->hold_ns;

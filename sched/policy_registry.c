@@ -69,8 +69,8 @@ static void name_unknown(struct weir_diag *diag, uint32_t column, const char *na
 
         snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", ops->name);
     }
-    weir_diag_set(diag, 1, column, "no policy is called '%.*s': %s", (int)(len < 40 ? len : 40),
-                  name, names);
+    weir_diag_set(diag, 1, column, "no policy is called '%.*s': %s", (int)(WEIR_MIN(len, 40)), name,
+                  names);
 }
 
 enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set *ret_set,

@@ -74,7 +74,7 @@ static void put_entry(uint8_t *at, const struct entry *entry, uint32_t owner)
     put(at, entry->owner != 0 ? entry->key & WEIR_PREDICT_KEY_MASK : entry->key, 8);
     put(at + 8, entry->class, 2);
     put(at + 10, owner, 2);
-    put(at + 12, m->samples < UINT32_MAX ? m->samples : UINT32_MAX, 4);
+    put(at + 12, WEIR_MIN(m->samples, UINT32_MAX), 4);
     for (uint32_t i = 0; i < FIELDS; i++) {
         put(at + 16 + 8 * i, bits_of(field[i]), 8);
     }

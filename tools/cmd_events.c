@@ -142,9 +142,7 @@ static int follow(struct wish *wish)
     /* Following a stopped host would never print anything. */
     enum weir_status status = weir_control_status(wish->run_dir, &report);
     weir_status_report_destroy(report);
-    if (status == WEIR_OK) {
-        status = weir_control_follow(wish->run_dir, take, wish);
-    }
+    WEIR_THEN(status, weir_control_follow(wish->run_dir, take, wish));
     if (status == WEIR_ERR_CLOSED) {
         fprintf(stderr, "weir events: the host has ended, or too many others follow its events\n");
         return WEIR_EXIT_FAILED;

@@ -84,7 +84,7 @@ static void add_to(struct weir_status_function *total, const struct weir_status_
     total->posted += f->posted;
     total->waited += f->waited;
     total->wait_ns += f->wait_ns;
-    total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
+    total->max_ns = WEIR_MAX(f->max_ns, total->max_ns);
 }
 
 /* Find where the counters of one session or one device end; they are adjacent. */

@@ -32,7 +32,7 @@ static int name_width(const struct weir_status_report *report, int least)
     size_t width = (size_t)least;
     for (size_t i = 0; i < report->n_tenants; i++) {
         size_t length = strlen(report->tenants[i].name);
-        width = length > width ? length : width;
+        width = WEIR_MAX(length, width);
     }
     return (int)width;
 }

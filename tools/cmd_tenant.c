@@ -43,7 +43,7 @@ static int list(const struct request *r)
     int width = 20;
     for (size_t i = 0; i < report->n_tenants; i++) {
         int length = (int)strlen(report->tenants[i].name);
-        width = length > width ? length : width;
+        width = WEIR_MAX(length, width);
     }
     printf("%-*s %6s %-8s %8s %12s %12s %8s  %s\n", width, "TENANT", "WEIGHT", "PRIORITY",
            "SM-LIMIT", "MEMORY", "QUOTA", "SESSIONS", "SOURCE");

@@ -130,7 +130,7 @@ int weir_eyes_access(const struct weir_eyes *eyes, const char *path, int mode,
             find_closed(path, closed);
         }
         (void)!write(STDOUT_FILENO, closed, strlen(closed));
-        _exit(error > 125 ? 125 : error);
+        _exit(WEIR_MIN(error, 125));
     }
     int status = collect(child, fd, ret_closed, PATH_MAX);
     return status < 0 ? EIO : status == BLIND ? 0 : status;

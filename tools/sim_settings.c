@@ -124,7 +124,7 @@ bool weir_sim_settings_tune(const char *text, char *ret_error)
         if (!row || end != text + length || !tune_row(row, value)) {
             (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
                            "'%.*s' is no row of sched/tuning.def with a value that it may have",
-                           (int)(length < 60 ? length : 60), text);
+                           (int)(WEIR_MIN(length, 60)), text);
             return false;
         }
         text += length + (text[length] == ',');
@@ -172,8 +172,7 @@ bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, c
     while (*text != '\0') {
         char word[WORD_BYTES];
         size_t length = strcspn(text, ",");
-        (void)snprintf(word, sizeof word, "%.*s", (int)(length < WORD_BYTES ? length : WORD_BYTES),
-                       text);
+        (void)snprintf(word, sizeof word, "%.*s", (int)(WEIR_MIN(length, WORD_BYTES)), text);
         if (length >= sizeof word || !set_one(params, word)) {
             (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
                            "'%.60s' is no setting with a value that it may have", word);

@@ -246,15 +246,9 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     WEIR_TRY(parse("config.json", text, bytes, &config, ret_diag));
     env = json_object_get(json_object_get(config, "process"), "env");
     enum weir_status status = take_root(config, container, ret_diag);
-    if (status == WEIR_OK) {
-        status = check_devices(json_object_get(config, "hooks"), &device, ret_diag);
-    }
-    if (status == WEIR_OK) {
-        status = check_mounts(json_object_get(config, "mounts"), device, ret_diag);
-    }
-    if (status == WEIR_OK) {
-        status = take_variables(env, container, ret_diag);
-    }
+    WEIR_THEN(status, check_devices(json_object_get(config, "hooks"), &device, ret_diag));
+    WEIR_THEN(status, check_mounts(json_object_get(config, "mounts"), device, ret_diag));
+    WEIR_THEN(status, take_variables(env, container, ret_diag));
     json_decref(config);
     return status;
 }

@@ -354,9 +354,7 @@ static CUresult send_with_event(struct weir_guest_function *function, const stru
         return send(function, request, stream, buffer);
     }
     CUresult result = weir_event_get(*place, &event);
-    if (result == CUDA_SUCCESS) {
-        result = weir_event_launch_begin(event, stream);
-    }
+    WEIR_THEN(result, weir_event_launch_begin(event, stream));
     return result != CUDA_SUCCESS
                ? result
                : weir_event_launch_end(event, stream, send(function, request, stream, buffer));

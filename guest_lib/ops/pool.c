@@ -113,10 +113,9 @@ static uint64_t block_bytes(const struct weir_mem *mem)
 static void count_locked(struct weir_pool *pool, uint64_t used, uint64_t reserved)
 {
     pool->used += used;
-    pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
+    pool->used_high = WEIR_MAX(pool->used, pool->used_high);
     pool->reserved += reserved;
-    pool->reserved_high =
-        pool->reserved > pool->reserved_high ? pool->reserved : pool->reserved_high;
+    pool->reserved_high = WEIR_MAX(pool->reserved, pool->reserved_high);
 }
 
 void weir_pool_forget(const struct weir_mem *mem)

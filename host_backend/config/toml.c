@@ -253,7 +253,7 @@ static bool read_string(struct weir_toml_reader *r, bool lines_too, const char *
             return false;
         }
     }
-    n = n > 5 ? 5 : n;
+    n = WEIR_MIN(n, 5);
     for (; lines && n > closing; n--) { /* of """" and """"" the first quotes belong to the text */
         *to++ = quote;
         r->at++;

@@ -271,7 +271,7 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
 static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work,
                         uint64_t now_ns)
 {
-    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
+    uint64_t since_ns = WEIR_MAX(work->since_ns, q->done_seen_ns);
 
     return now_ns > since_ns ? now_ns - since_ns : 0;
 }

@@ -737,7 +737,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
-        params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
+        params.tcp_fd = WEIR_MAX(tcp_fd, 0);
         params.secret_key = worker->config.server_key;
     }
     enum weir_status status = weir_zmq_server_create(&params, &g->zmq);

@@ -103,7 +103,7 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
     } else if (!used) {
         ns = LOOK_IDLE_NS;
     } else {
-        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : ns > LOOK_LAST_NS ? LOOK_LAST_NS : ns;
+        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : WEIR_MIN(ns, LOOK_LAST_NS);
     }
     time.tv_sec = (time_t)(ns / WEIR_NS_PER_S);
     time.tv_nsec = (long)(ns % WEIR_NS_PER_S);

@@ -158,11 +158,6 @@ static bool is_on_its_way_out(const struct weir_session *s)
     return weir_session_has_ended(s) && atomic_load(&s->about->orphaned_ns) == 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Fill in what a tenant holds here, without programs of it that have just ended. */
 static void fill_holdings_locked(const struct weir_worker *worker, const struct weir_tenant *t,
                                  struct weir_status_tenant *row)
@@ -186,9 +181,9 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
     row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
     used_bytes += n != 0 ? atomic_load(&t->limits.charged) : 0;
     if (all.n_ended > row->orphans) {
-        row->sessions = (uint32_t)least(row->sessions, n);
-        row->used_bytes = least(row->used_bytes, used_bytes);
-        row->pinned_bytes = least(row->pinned_bytes, pinned_bytes);
+        row->sessions = (uint32_t)WEIR_MIN(row->sessions, n);
+        row->used_bytes = WEIR_MIN(row->used_bytes, used_bytes);
+        row->pinned_bytes = WEIR_MIN(row->pinned_bytes, pinned_bytes);
     }
 }
 

@@ -270,9 +270,7 @@ CUresult weir_answer_dot(CUresult (*get_nodes)(CUgraph graph, CUgraphNode *nodes
     if (result == CUDA_SUCCESS && dot.n_edges) {
         result = get_edges(graph, dot.from, dot.to, &dot.n_edges);
     }
-    if (result == CUDA_SUCCESS) {
-        result = dot_write(path, &dot, get_type);
-    }
+    WEIR_THEN(result, dot_write(path, &dot, get_type));
     free(dot.nodes);
     return result;
 }

@@ -414,7 +414,7 @@ static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t
         .unix_time_s = unix_time_s,
     };
     int count = front->device_count();
-    count = count > INTEGRITY_MAX_DEVICES ? INTEGRITY_MAX_DEVICES : count;
+    count = WEIR_MIN(count, INTEGRITY_MAX_DEVICES);
     for (int i = 0; i < count; i++) {
         struct weir_common_device device;
         front->device(i, &device);

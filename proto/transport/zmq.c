@@ -427,7 +427,7 @@ static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_
     struct weir_zmq_node *node;
     spin_ns = timeout_ns ? weir_useful_spin_ns(spin_ns) : 0;
     if (spin_ns != 0) {
-        spin(client, spin_ns < timeout_ns ? spin_ns : timeout_ns);
+        spin(client, WEIR_MIN(spin_ns, timeout_ns));
     }
     pthread_mutex_lock(&client->lock);
     enum weir_status status = await_node_locked(client, deadline_ns, &node);

@@ -227,9 +227,7 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
         message.n_devices = welcome->n_devices;
         status = fill_devices(&arena, welcome, devices, list);
     }
-    if (status == WEIR_OK) {
-        status = pack(&message.base, ret_bytes);
-    }
+    WEIR_THEN(status, pack(&message.base, ret_bytes));
     weir_arena_finish(&arena);
     return status;
 }

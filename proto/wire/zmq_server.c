@@ -268,9 +268,7 @@ static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_z
     session->address = *address;
     memset(session->token, 0, sizeof session->token);
     enum weir_status status = weir_welcome_encode(&welcome, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_zmq_send_welcome_locked(server, address, &bytes);
-    }
+    WEIR_THEN(status, weir_zmq_send_welcome_locked(server, address, &bytes));
     if (status != WEIR_OK) {
         weir_zmq_session_fail_locked(session, status);
     }

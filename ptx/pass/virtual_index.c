@@ -249,11 +249,9 @@ bool weir_ptx_inst_loads_index(const struct weir_ptx_inst *inst)
 enum weir_status weir_ptx_pass_virtual_index(struct weir_ptx_twin *twin)
 {
     enum weir_status status = WEIR_OK;
-    bool in_funcs = false;
+    bool in_funcs =
+        WEIR_ANY(i, twin->n_funcs, weir_ptx_func_has(twin->funcs[i], weir_ptx_inst_loads_index));
 
-    for (uint32_t i = 0; i < twin->n_funcs; i++) {
-        in_funcs |= weir_ptx_func_has(twin->funcs[i], weir_ptx_inst_loads_index);
-    }
     if (in_funcs) {
         status = weir_ptx_slot_make(twin, WEIR_PTX_INDEX_NAME, WEIR_PTX_INDEX_BYTES, &twin->index);
     }

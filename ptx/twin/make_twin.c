@@ -143,12 +143,8 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     memset(twin.virtuals, 0xff, sizeof(twin.virtuals)); /* WEIR_PTX_NONE */
     enum weir_status status = admit(&twin, entry);
 
-    if (status == WEIR_OK) {
-        status = make_entry(&twin, entry);
-    }
-    if (status == WEIR_OK) {
-        status = weir_ptx_passes_run(&twin);
-    }
+    WEIR_THEN(status, make_entry(&twin, entry));
+    WEIR_THEN(status, weir_ptx_passes_run(&twin));
     ret_info->status = status;
     if (status == WEIR_OK) {
         ret_info->name = twin.entry->name;

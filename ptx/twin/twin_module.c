@@ -126,9 +126,7 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
     for (uint32_t i = 0; i < n_wants && status == WEIR_OK; i++) {
         status = has_kernel(analysis, wants[i].kernel) ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     }
-    if (status == WEIR_OK) {
-        status = make_all(module, analysis, wants, n_wants, twins);
-    }
+    WEIR_THEN(status, make_all(module, analysis, wants, n_wants, twins));
     weir_ptx_analysis_destroy(analysis);
     return status;
 }

@@ -103,8 +103,7 @@ enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params 
     }
     if (!found) {
         int n = snprintf(ret_error, ERROR_BYTES,
-                         "no model of a GPU '%.*s'; there are:", (int)(length < 64 ? length : 64),
-                         text);
+                         "no model of a GPU '%.*s'; there are:", (int)(WEIR_MIN(length, 64)), text);
         for (size_t i = 0; i < WEIR_COUNT(gpus) && n < ERROR_BYTES; i++) {
             n += snprintf(ret_error + n, (size_t)(ERROR_BYTES - n), " %s", gpus[i].name);
         }
@@ -117,7 +116,7 @@ enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params 
         if (!set(&params, at, length)) {
             (void)snprintf(ret_error, ERROR_BYTES,
                            "'%.*s' sets nothing of a GPU to a value that it may have",
-                           (int)(length < 64 ? length : 64), at);
+                           (int)(WEIR_MIN(length, 64)), at);
             return WEIR_ERR_INVALID;
         }
         at += length;

@@ -541,9 +541,7 @@ enum weir_status weir_sim_load_read(const void *data, uint64_t bytes, bool is_op
         r.is_loose = (load.header.flags & WEIR_SCHED_TRACE_MIDDLE) != 0;
         status = read_records(&r);
     }
-    if (status == WEIR_OK) {
-        status = find_means(&r);
-    }
+    WEIR_THEN(status, find_means(&r));
     if (status == WEIR_OK) {
         settle(&r, is_open);
         *ret_load = load;

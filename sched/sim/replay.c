@@ -279,9 +279,7 @@ static enum weir_status go_through(struct replay *r)
             }
             return WEIR_OK;
         }
-        if (status == WEIR_OK) {
-            status = take(r, &record);
-        }
+        WEIR_THEN(status, take(r, &record));
     }
     return status;
 }
@@ -327,12 +325,8 @@ enum weir_status weir_sim_replay(const void *data, uint64_t bytes,
                            : "recording began while work was under way");
         status = WEIR_ERR_UNSUPPORTED;
     }
-    if (status == WEIR_OK) {
-        status = make_scheduler(&r, policies);
-    }
-    if (status == WEIR_OK) {
-        status = go_through(&r);
-    }
+    WEIR_THEN(status, make_scheduler(&r, policies));
+    WEIR_THEN(status, go_through(&r));
     if (status == WEIR_OK) {
         *ret = result;
     } else if (!ret_error->text[0]) {

@@ -276,7 +276,7 @@ static enum weir_status read_word(struct scan *scan, struct weir_sim_group *grou
     const char *at = scan->at;
     size_t length = strcspn(at, " \t\r\n;#");
     scan->at += length;
-    (void)snprintf(word, sizeof word, "%.*s", (int)(length < 127 ? length : 127), at);
+    (void)snprintf(word, sizeof word, "%.*s", (int)(WEIR_MIN(length, 127)), at);
     char *equals = strchr(word, '=');
     WEIR_FAIL_IF(!equals || length >= sizeof word,
                  fail(scan, at, "KEY=VALUE is expected instead of", word));

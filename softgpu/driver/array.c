@@ -195,7 +195,7 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
     WEIR_FAIL_IF(!ret || !desc || n_levels == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(check_desc(desc));
-    n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
+    n_levels = WEIR_MIN(n_levels, WEIR_SOFT_MAX_LEVELS);
     struct weir_soft_mipmap *mipmap =
         weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
     WEIR_FAIL_IF(!mipmap, CUDA_ERROR_OUT_OF_MEMORY);

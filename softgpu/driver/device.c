@@ -233,7 +233,7 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
         uint32_t threads = online < 1 ? 1 : (uint32_t)online;
         struct weir_exec_device_params params = {
             .sm_count = device->sm_count,
-            .thread_count = threads < device->sm_count ? threads : device->sm_count,
+            .thread_count = WEIR_MIN(threads, device->sm_count),
             .compute_capability = device->compute_capability,
             .max_threads_per_sm = MAX_THREADS_PER_SM,
             .max_blocks_per_sm = MAX_BLOCKS_PER_SM,

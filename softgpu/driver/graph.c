@@ -248,12 +248,8 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
     }
     clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
     result = clone_nodes(graph, clone, copies);
-    if (result == CUDA_SUCCESS) {
-        result = clone_edges(graph, copies);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = clone_users(graph, clone);
-    }
+    WEIR_THEN(result, clone_edges(graph, copies));
+    WEIR_THEN(result, clone_users(graph, clone));
     free(copies);
     if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(clone);

@@ -125,7 +125,7 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
         (alignment & (alignment - 1)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
+    alignment = WEIR_MAX(alignment, GRANULARITY_BYTES);
     hint = bytes < weir_soft_device_wish_bytes() ? 0 : hint;
     give_freed();
     struct reservation *r = take_freed(hint, bytes);

@@ -145,8 +145,8 @@ static void extent(const struct weir_x_warp *w, const uint64_t addr[WEIR_X_LANES
     uint64_t low = UINT64_MAX;
     uint64_t high = 0;
     WEIR_X_EACH(w, l, {
-        low = addr[l] < low ? addr[l] : low;
-        high = addr[l] > high ? addr[l] : high;
+        low = WEIR_MIN(addr[l], low);
+        high = WEIR_MAX(addr[l], high);
     });
     *ret_low = low;
     *ret_high = high;

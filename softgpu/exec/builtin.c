@@ -52,7 +52,7 @@ static uint64_t argument(const struct weir_x_warp *w, const struct weir_x_inst *
         return arg->wide ? weir_x_w64(w, arg->from)[lane] : weir_x_w32(w, arg->from)[lane];
     }
     const char *from = w->local + lane * w->local_bytes + w->frame->local_base + arg->from;
-    memcpy(&value, from, arg->bytes > 8 ? 8 : arg->bytes);
+    memcpy(&value, from, WEIR_MIN(arg->bytes, 8));
     return value;
 }
 
@@ -66,7 +66,7 @@ static void give_result(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     const struct weir_x_arg *result = &call->results[0];
     if (!result->to_reg) {
         memcpy(w->local + lane * w->local_bytes + w->frame->local_base + result->to, &value,
-               result->bytes > 8 ? 8 : result->bytes);
+               WEIR_MIN(result->bytes, 8));
     } else if (result->wide) {
         weir_x_w64(w, result->to)[lane] = value;
     } else {

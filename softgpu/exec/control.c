@@ -170,7 +170,7 @@ static void find_lowest_top(struct weir_x_warp *w)
 {
     w->lowest_top = (uint32_t)w->local_bytes;
     for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
-        w->lowest_top = w->stack_top[l] < w->lowest_top ? w->stack_top[l] : w->lowest_top;
+        w->lowest_top = WEIR_MIN(w->stack_top[l], w->lowest_top);
     }
 }
 

@@ -441,7 +441,7 @@ static bool decode_stack(struct weir_x_decoder *x)
                        : weir_x_exec_stacksave;
     i->d = restore ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
     i->a = a;
-    i->imm = align < 8 ? 8 : align;
+    i->imm = WEIR_MAX(align, 8);
     i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     i->sub = bits > 32;
     return restore || i->d != WEIR_X_NO_REF;

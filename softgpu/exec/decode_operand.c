@@ -523,7 +523,7 @@ bool weir_x_place_shared(struct weir_exec_kernel *kernel)
         const struct weir_ptx_var *var = kernel->shared[s].var;
         uint32_t align = var->align == 0 ? 1 : var->align;
         if (var->unsized) {
-            dynamic_align = align > dynamic_align ? align : dynamic_align;
+            dynamic_align = WEIR_MAX(align, dynamic_align);
             continue;
         }
         kernel->shared[s].offset = weir_x_align(at, align);

@@ -321,7 +321,7 @@ static void multiply_int(const struct weir_x_matrix_op *op, const int32_t *a, co
         }
         sum += c[at];
         if (op->saturate) {
-            sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            sum = sum > INT32_MAX ? INT32_MAX : WEIR_MAX(sum, INT32_MIN);
         }
         c[at] = (int32_t)(uint32_t)(uint64_t)sum;
     }

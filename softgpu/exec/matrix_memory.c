@@ -23,7 +23,7 @@ static bool move_elements(struct weir_x_warp *w, const struct weir_x_inst *i, ui
 {
     const struct weir_x_matrix_op *op = i->ext;
     const struct weir_x_fragment *f = &op->f[0];
-    uint32_t bits = f->bits < 8 ? 8 : f->bits;
+    uint32_t bits = WEIR_MAX(f->bits, 8);
     uint64_t addr[WEIR_X_LANES] = {0};
     WEIR_X_EACH_ACTIVE(w, lane, {
         uint32_t place = f->places[(lane * f->n_regs + reg) * f->pack + j];

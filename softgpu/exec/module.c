@@ -134,7 +134,7 @@ static bool collect_symbols(struct weir_exec_module *module)
 
 static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
 {
-    uint64_t align = var->align > 16 ? var->align : 16;
+    uint64_t align = WEIR_MAX(var->align, 16);
     *at = (*at + align - 1) & ~(align - 1);
     uint64_t offset = *at;
     *at += var->size_bytes;
@@ -366,9 +366,7 @@ static enum weir_status load(struct weir_exec_module *module, struct weir_diag *
 {
     WEIR_FAIL_IF(!collect_symbols(module), WEIR_ERR_NO_MEMORY);
     enum weir_status status = check_references(module, diag);
-    if (status == WEIR_OK) {
-        status = place_variables(module);
-    }
+    WEIR_THEN(status, place_variables(module));
     for (uint32_t s = 0; s < module->n_sources && status == WEIR_OK; s++) {
         for (uint32_t f = 0; f < module->sources[s]->n_funcs; f++) {
             struct weir_ptx_func *func = module->sources[s]->funcs[f];
@@ -394,9 +392,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
     module->sources = calloc(n_sources, sizeof(struct weir_ptx_module *));
     enum weir_status status =
         !module->sources ? WEIR_ERR_NO_MEMORY : parse_all(module, sources, n_sources, diag);
-    if (status == WEIR_OK) {
-        status = load(module, diag);
-    }
+    WEIR_THEN(status, load(module, diag));
     if (status != WEIR_OK) {
         weir_exec_module_destroy(module);
         return status;

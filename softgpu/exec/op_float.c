@@ -216,7 +216,7 @@ static int host_rounding(uint8_t round)
 
 static float saturate_f32(float f)
 {
-    return f > 0.0f ? (f < 1.0f ? f : 1.0f) : 0.0f; /* NaN becomes 0 */
+    return f > 0.0f ? WEIR_MIN(f, 1.0f) : 0.0f; /* NaN becomes 0 */
 }
 
 /* sub: G_*; flags FTZ, SAT; round */

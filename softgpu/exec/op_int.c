@@ -121,8 +121,8 @@ BINARY(rem_u64, uint64_t, 64, 64, 64, y == 0 ? UINT64_MAX : x % y)
 BINARY(rem_s64, int64_t, 64, 64, 64, y == 0 ? -1 : y == -1 ? 0 : x % y)
 
 #define MINMAX(type, T, wd)                                                                        \
-    BINARY(min_##type, T, wd, wd, wd, x < y ? x : y)                                               \
-    BINARY(max_##type, T, wd, wd, wd, x > y ? x : y)
+    BINARY(min_##type, T, wd, wd, wd, WEIR_MIN(x, y))                                              \
+    BINARY(max_##type, T, wd, wd, wd, WEIR_MAX(x, y))
 MINMAX(u16, uint16_t, 32)
 MINMAX(s16, int16_t, 32)
 MINMAX(u32, uint32_t, 32)
@@ -140,8 +140,8 @@ BINARY(max_s16x2, uint32_t, 32, 32, 32, PAIR(>, int16_t))
 #define RELUX2(v) (RELU16(v) | RELU16((v) >> 16) << 16)
 BINARY(minrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(<, int16_t)))
 BINARY(maxrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(>, int16_t)))
-BINARY(minrelu_s32, int32_t, 32, 32, 32, x < y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
-BINARY(maxrelu_s32, int32_t, 32, 32, 32, x > y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
+BINARY(minrelu_s32, int32_t, 32, 32, 32, x < y ? WEIR_MAX(x, 0) : WEIR_MAX(y, 0))
+BINARY(maxrelu_s32, int32_t, 32, 32, 32, x > y ? WEIR_MAX(x, 0) : WEIR_MAX(y, 0))
 BINARY(add_16x2, uint32_t, 32, 32, 32,
        ((x + y) & 0xffffu) | ((x & 0xffff0000u) + (y & 0xffff0000u)))
 
@@ -239,13 +239,13 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
     if (len == 0) {
         return 0;
     }
-    len = len > 255 ? 255 : len;
-    pos = pos > 255 ? 255 : pos;
+    len = WEIR_MIN(len, 255);
+    pos = WEIR_MIN(pos, 255);
     /* Fill the bits above the field with copies of its sign, or zeros. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
     uint32_t have = pos >= width ? 0 : width - pos;
-    uint32_t keep = len < have ? len : have;
+    uint32_t keep = WEIR_MIN(len, have);
     uint64_t mask = keep >= 64 ? UINT64_MAX : (1ull << keep) - 1;
     return sign ? value | ~mask : value & mask;
 }
@@ -357,10 +357,10 @@ static uint32_t permute(uint32_t a, uint32_t b, uint32_t c, uint32_t mode)
             pick = k;
             break;
         case 4: /* ecl: bytes below k become byte k */
-            pick = byte > k ? byte : k;
+            pick = WEIR_MAX(byte, k);
             break;
         case 5: /* ecr */
-            pick = byte < k ? byte : k;
+            pick = WEIR_MIN(byte, k);
             break;
         case 6: /* rc16 */
             pick = (k & 1u) * 2 + (byte & 1u);

@@ -126,7 +126,7 @@ WEIR_X_HANDLER(ld_param)
             continue;
         }
         uint64_t value = 0;
-        memcpy(&value, w->block->params + i->imm + e * i->bytes, i->bytes > 8 ? 8 : i->bytes);
+        memcpy(&value, w->block->params + i->imm + e * i->bytes, WEIR_MIN(i->bytes, 8));
         if ((i->flags & WEIR_X_F_SIGNED) != 0 && i->bytes < 8) {
             uint32_t shift = 64 - i->bytes * 8u;
             value = (uint64_t)((int64_t)(value << shift) >> shift);

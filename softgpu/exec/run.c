@@ -477,9 +477,9 @@ static uint32_t occupancy(const struct weir_exec_device *device,
     uint64_t by_threads = p->max_threads_per_sm / (warps * 32);
     uint64_t by_shared = p->shared_bytes_per_sm / shared;
     uint64_t by_registers = p->registers_per_sm / ((uint64_t)warps * per_warp);
-    limit = by_threads < limit ? by_threads : limit;
-    limit = by_shared < limit ? by_shared : limit;
-    limit = by_registers < limit ? by_registers : limit;
+    limit = WEIR_MIN(by_threads, limit);
+    limit = WEIR_MIN(by_shared, limit);
+    limit = WEIR_MIN(by_registers, limit);
     return (uint32_t)limit;
 }
 

@@ -237,7 +237,7 @@ static uint64_t next_ns(const struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         uint64_t gpu_ns = served_gpu_next_ns(&process->gpus[i]);
 
-        at_ns = gpu_ns < at_ns ? gpu_ns : at_ns;
+        at_ns = WEIR_MIN(gpu_ns, at_ns);
     }
     return at_ns;
 }

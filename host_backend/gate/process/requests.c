@@ -321,7 +321,7 @@ static bool on_charge(const struct about *a)
     if (!a->queue) {
         return true; /* the tenant was removed, with its queues */
     }
-    served_queue_charge(a->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
+    served_queue_charge(a->queue, r->class, WEIR_MIN(r->ns, NS_MAX));
     return true;
 }
 

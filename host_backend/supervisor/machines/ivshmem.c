@@ -345,8 +345,7 @@ void weir_sup_vms_take_over(struct weir_supervisor *sup)
         for (int i = 0; i < 4; i++) {
             *fds[i] = old.has[i] != 0 ? weir_book_take_fd(row, n++) : -1;
         }
-        sup->machines->next_vm =
-            row->key > sup->machines->next_vm ? row->key : sup->machines->next_vm;
+        sup->machines->next_vm = WEIR_MAX(row->key, sup->machines->next_vm);
     }
 }
 

@@ -383,7 +383,7 @@ int weir_book_take_fd(struct weir_book_row *row, uint32_t i)
 
 void weir_book_read(const struct weir_book_row *row, void *ret_value, size_t bytes)
 {
-    size_t n = row->bytes < bytes ? row->bytes : bytes;
+    size_t n = WEIR_MIN(row->bytes, bytes);
 
     memcpy(ret_value, row->data, n);
     memset((char *)ret_value + n, 0, bytes - n);

@@ -192,8 +192,7 @@ void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *l
         const struct weir_sup_faults *f = &tenant->faults;
 
         if (is_moved(sup, tenant) && !tenant->gone) {
-            weir_host_loop_wake(loop, f->release_ns > f->quarantine_end_ns ? f->release_ns
-                                                                           : f->quarantine_end_ns);
+            weir_host_loop_wake(loop, WEIR_MAX(f->release_ns, f->quarantine_end_ns));
         }
         if (is_outside_mps(sup, tenant)) {
             weir_host_loop_wake(loop, f->quarantine_end_ns);

@@ -44,13 +44,9 @@ static bool is_kept(const struct weir_sup_tenant *tenant)
 bool weir_sup_kept_store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16];
-    bool any = false;
 
     path_of(sup, path, sizeof path);
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        any |= is_kept(&sup->tenants[i]);
-    }
-    if (!any) {
+    if (!WEIR_ANY(i, WEIR_CONFIG_TENANTS_MAX, is_kept(&sup->tenants[i]))) {
         return unlink(path) == 0 || errno == ENOENT;
     }
     if (is_machines(sup)) {

@@ -431,7 +431,7 @@ void weir_sup_libvirt_reap(struct weir_supervisor *sup)
     for (uint32_t i = 1; i < l->failures && pause_ns < PAUSE_LAST_NS; i++) {
         pause_ns *= 2;
     }
-    l->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
+    l->restart_at_ns = now_ns + WEIR_MIN(pause_ns, PAUSE_LAST_NS);
 }
 
 void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns)

@@ -202,7 +202,7 @@ static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
     }
     section->was_entered = true;
     left = names_bytes - symbol->st_name;
-    n = strnlen(names + symbol->st_name, left < NAME_BYTES_MAX ? left : NAME_BYTES_MAX);
+    n = strnlen(names + symbol->st_name, WEIR_MIN(left, NAME_BYTES_MAX));
     return n == left || n == NAME_BYTES_MAX ||
            add_kernel(closed, names + symbol->st_name, n, section->open || !section->has_info);
 }

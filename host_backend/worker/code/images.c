@@ -154,13 +154,8 @@ void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image
 
 bool weir_host_image_store_in_use(struct weir_host_image_store *store)
 {
-    bool used = false;
-
     WEIR_LOCKED(&store->lock);
-    for (const struct weir_host_image *image = store->images; image; image = image->next) {
-        used |= image->refs != 0;
-    }
-    return used;
+    return WEIR_LINKED(image, store->images, image->refs != 0) != NULL;
 }
 
 uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)

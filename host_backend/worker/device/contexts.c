@@ -171,7 +171,7 @@ static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER; /* limit_bytes, 
 /* Release what a limit no longer needs. */
 static void give_back(struct weir_tenant *tenant, uint32_t device, uint64_t *needed, uint64_t bytes)
 {
-    uint64_t charged = tenant->limits.of[device] < bytes ? tenant->limits.of[device] : bytes;
+    uint64_t charged = WEIR_MIN(tenant->limits.of[device], bytes);
 
     *needed -= bytes;
     tenant->limits.bytes[device] -= bytes;
@@ -239,9 +239,7 @@ CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, ui
     if (result == CUDA_SUCCESS && (may_lower || value > now)) {
         result = set_locked(session, limit, value);
     }
-    if (result == CUDA_SUCCESS) {
-        result = session->driver->cuCtxGetLimit(&now, limits[limit]);
-    }
+    WEIR_THEN(result, session->driver->cuCtxGetLimit(&now, limits[limit]));
     pthread_mutex_unlock(&limits_lock);
     *ret_now = now;
     return result;

@@ -44,9 +44,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
     }
     weir_start_stage_ends(WEIR_START_DRIVER);
     CUresult result = worker->platform.driver.cuInit(0);
-    if (result == CUDA_SUCCESS) {
-        result = worker->platform.driver.cuDeviceGetCount(ret_devices);
-    }
+    WEIR_THEN(result, worker->platform.driver.cuDeviceGetCount(ret_devices));
     if (result != CUDA_SUCCESS || *ret_devices == 0) {
         weir_log_info("worker: driver has no device path=%s result=%d", path, (int)result);
         weir_driver_close(&worker->platform.driver);
@@ -562,12 +560,10 @@ uint64_t weir_platform_total_bytes(const struct weir_platform *platform)
 void weir_platform_text(const struct weir_platform *platform, char *text, size_t bytes)
 {
     const char *first = platform->devices[0].about.name;
-    bool alike = true;
+    bool alike =
+        !WEIR_ANY(i, platform->n_devices, strcmp(first, platform->devices[i].about.name) != 0);
     size_t at = 0;
 
-    for (uint32_t i = 1; i < platform->n_devices; i++) {
-        alike = alike && strcmp(first, platform->devices[i].about.name) == 0;
-    }
     if (alike && platform->n_devices > 1) {
         snprintf(text, bytes, "%u x %.*s", platform->n_devices, (int)bytes - 8, first);
         return;

@@ -337,9 +337,7 @@ CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
     }
     result = weir_memory_access(worker, 0, 1, ready.base, ready.bytes,
                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (result == CUDA_SUCCESS) {
-        result = d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream);
-    }
+    WEIR_THEN(result, d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream));
     if (result != CUDA_SUCCESS) {
         (void)d->cuMemUnmap(ready.base, ready.bytes);
         (void)d->cuMemRelease(ready.memory);

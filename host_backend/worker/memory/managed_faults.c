@@ -470,7 +470,7 @@ static bool read_faults(struct weir_managed *m)
     size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = WEIR_COUNT(messages);
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
-    ssize_t got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);
+    ssize_t got = read(m->fd, messages, WEIR_MIN(room, most) * sizeof messages[0]);
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof messages[0]; i++) {
         if (messages[i].event == UFFD_EVENT_PAGEFAULT) {

@@ -510,8 +510,8 @@ static bool has_most(const struct move *v, uint64_t address, uint64_t bytes)
     uint64_t from = address_of(v), to = from + piece_bytes;
     uint64_t end = bytes < UINT64_MAX - address ? address + bytes : UINT64_MAX;
 
-    from = address > from ? address : from;
-    to = end < to ? end : to;
+    from = WEIR_MAX(address, from);
+    to = WEIR_MIN(end, to);
     return to > from && 2 * (to - from) >= piece_bytes;
 }
 

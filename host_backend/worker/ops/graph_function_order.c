@@ -232,15 +232,9 @@ static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth)
                                                    : CUDA_ERROR_NOT_SUPPORTED;
     uint32_t first = 0;
 
-    if (result == CUDA_SUCCESS) {
-        result = add_items(p, &level, &first);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = add_children(p, &level, first, depth);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = add_edges(p, &level, first);
-    }
+    WEIR_THEN(result, add_items(p, &level, &first));
+    WEIR_THEN(result, add_children(p, &level, first, depth));
+    WEIR_THEN(result, add_edges(p, &level, first));
     weir_graph_level_finish(&level);
     return result;
 }

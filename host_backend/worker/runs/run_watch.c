@@ -122,7 +122,7 @@ static void look_stopping(struct weir_run *run)
         pthread_cond_broadcast(&runs->ended);
         return;
     }
-    taken = run->blocks.next < run->args.total ? run->blocks.next : run->args.total;
+    taken = WEIR_MIN(run->blocks.next, run->args.total);
     still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->blocks.workers == 0;
     if (!still) {
         if (!run->end.stuck && weir_clock_now_ns() - run->time.stop_ns > STOP_LIMIT_NS) {

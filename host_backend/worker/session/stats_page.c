@@ -4,6 +4,7 @@
  */
 #include "host_backend/worker/session/stats_page.h"
 
+#include "base/search.h"
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void add_counts(struct weir_stats_counts *sum, const struct weir_stats_co
     sum->waited += take(&part->waited);
     sum->wait_ns += take(&part->wait_ns);
     sum->busy_ns += take(&part->busy_ns);
-    sum->max_ns = sum->max_ns < max_ns ? max_ns : sum->max_ns;
+    sum->max_ns = WEIR_MAX(sum->max_ns, max_ns);
 }
 
 static bool was_called(const struct weir_stats_counts *c)

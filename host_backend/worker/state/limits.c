@@ -58,8 +58,8 @@ uint64_t weir_session_device_left(const struct weir_session *session, uint32_t d
     uint64_t one = weir_account_left(account, WEIR_ACCOUNT_OF_DEVICE + device);
     uint64_t wish = wish_left(session, device);
 
-    all = all < one ? all : one;
-    return all < wish ? all : wish;
+    all = WEIR_MIN(all, one);
+    return WEIR_MIN(all, wish);
 }
 
 /* Half is reserved for connections, the driver and this process itself. */

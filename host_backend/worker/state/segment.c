@@ -150,7 +150,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
 bool weir_session_words_open(struct weir_session *session)
 {
     struct weir_session_channel *c = session->channel;
-    uint32_t n = c->n_marks < WEIR_MARKS_WATCHED ? c->n_marks : WEIR_MARKS_WATCHED;
+    uint32_t n = WEIR_MIN(c->n_marks, WEIR_MARKS_WATCHED);
 
     for (uint32_t i = 0; i < n; i++) {
         if (!reached(session, c->marks[i].word, c->marks[i].value)) {

@@ -206,8 +206,7 @@ static void set_carveout(struct weir_session *s, const struct weir_forms_choice 
                          const struct weir_run_params *p, uint32_t beside_bytes)
 {
     struct weir_forms_carve_out *carve_out = &c->kernel->fit.carve_out[c->variant];
-    uint64_t blocks =
-        p->place.block_limit < c->blocks_per_sm ? p->place.block_limit : c->blocks_per_sm;
+    uint64_t blocks = WEIR_MIN(p->place.block_limit, c->blocks_per_sm);
     uint64_t own_bytes = blocks * c->block_bytes;
     uint32_t sm_bytes = c->kernel->module->device->sm_shared_bytes;
     uint32_t kib = weir_forms_aside_kib(own_bytes + beside_bytes);

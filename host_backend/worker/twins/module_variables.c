@@ -298,7 +298,7 @@ static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
                    const struct weir_host_stream *stream)
 {
     const struct weir_forms_exposures *x = s->exposures;
-    uint64_t first = e->address > x->touched_address ? e->address : x->touched_address;
+    uint64_t first = WEIR_MAX(e->address, x->touched_address);
     uint64_t touched_end = x->touched_address + x->touched_bytes;
     uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
 
