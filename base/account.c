@@ -219,9 +219,7 @@ bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
     uint_fast64_t had = atomic_load_explicit(&page->of[place][item], memory_order_relaxed);
 
     do {
-        if (amount > had) {
-            return false;
-        }
+        WEIR_FAIL_IF(amount > had, false);
     } while (!atomic_compare_exchange_weak_explicit(&page->of[place][item], &had, had - amount,
                                                     memory_order_relaxed, memory_order_relaxed));
     atomic_fetch_add_explicit(&page->of[WEIR_ACCOUNT_KEPT][item], amount, memory_order_relaxed);

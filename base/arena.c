@@ -77,14 +77,10 @@ void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t al
     size_t left = arena->cap_bytes - arena->used_bytes;
     arena->over_cap =
         arena->cap_bytes == 0 || bytes > SIZE_MAX / 2 || pad > left || bytes > left - pad;
-    if (arena->over_cap) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(arena->over_cap, NULL);
     if (!chunk || pad + bytes > chunk->size_bytes - chunk->used_bytes) {
         chunk = next_chunk(arena, bytes);
-        if (!chunk) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!chunk, NULL);
         arena->current = chunk;
         pad = 0;
     }

@@ -53,9 +53,7 @@ static bool is_journal(int fd)
     char mine[64];
     struct statx info;
 
-    if (!stream || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(!stream || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0, false);
     snprintf(mine, sizeof mine, "%llu:%llu",
              (unsigned long long)makedev(info.stx_dev_major, info.stx_dev_minor),
              (unsigned long long)info.stx_ino);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/search.h"
+#include "base/status.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -171,9 +172,7 @@ bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
     const struct weir_program_row *row = &programs->rows[number - 1];
     uint64_t words[WEIR_PROGRAM_NAME_WORDS], token = token_of(row);
 
-    if (token == 0 || !is_of(row, WEIR_ANY_PLACE)) {
-        return false;
-    }
+    WEIR_FAIL_IF(token == 0 || !is_of(row, WEIR_ANY_PLACE), false);
     for (int i = 0; i < WEIR_PROGRAM_NAME_WORDS; i++) {
         words[i] = load(&row->name[i]);
     }

@@ -311,9 +311,7 @@ static bool attach(const struct nvtx_callbacks *callbacks, int module, const any
 {
     any_fn **table = NULL;
     unsigned int size = 0;
-    if (!callbacks->table_of(module, &table, &size) || !table) {
-        return false;
-    }
+    WEIR_FAIL_IF(!callbacks->table_of(module, &table, &size) || !table, false);
     for (unsigned int i = 1; i < n && i < size; i++) {
         if (functions[i] && table[i]) {
             *table[i] = functions[i];

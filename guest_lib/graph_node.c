@@ -149,9 +149,7 @@ static bool retain(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
-        if (count > UINT32_MAX - now) {
-            return false;
-        }
+        WEIR_FAIL_IF(count > UINT32_MAX - now, false);
     } while (!__atomic_compare_exchange_n(&object->references, &now, now + count, false,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return true;
@@ -161,9 +159,7 @@ bool weir_user_object_release(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
-        if (count > now) {
-            return false;
-        }
+        WEIR_FAIL_IF(count > now, false);
         /* U1: everything done with the object happens before its destructor (A in the winner). */
     } while (!__atomic_compare_exchange_n(&object->references, &now, now - count, false,
                                           __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));

@@ -124,9 +124,7 @@ static bool make_room(size_t more)
     if (n_pieces + more > room_pieces) {
         size_t room = 2 * (n_pieces + more);
         struct piece **bigger = realloc(pieces, room * sizeof(*bigger));
-        if (!bigger) {
-            return false;
-        }
+        WEIR_FAIL_IF(!bigger, false);
         pieces = bigger;
         room_pieces = room;
     }

@@ -356,9 +356,7 @@ json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
     struct weir_diag diag;
     char name[WEIR_KUBE_DEVICE_BYTES];
 
-    if (!weir_kube_device_name(node, index, name)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_kube_device_name(node, index, name), NULL);
     json_t *words = json_array();
     share.bytes[index / node->slots] =
         weir_kube_memory(node, &node->gpus[index / node->slots]) / node->slots;

@@ -383,9 +383,7 @@ static bool add_library_paths(spank_t spank, const char *folder)
     if (got != ESPANK_SUCCESS) {
         old[0] = '\0';
     }
-    if (got == ESPANK_NOSPACE) {
-        return false;
-    }
+    WEIR_FAIL_IF(got == ESPANK_NOSPACE, false);
     if (strncmp(old, folder, n) == 0 && (old[n] == ':' || old[n] == '\0')) {
         return true;
     }

@@ -57,9 +57,7 @@ static bool print_frame(const struct wish *wish, const struct weir_top_screen *s
                         const struct weir_status_report *now)
 {
     struct weir_top_rates rates;
-    if (!weir_top_rates_make(before, now, wish->sort, &rates)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_top_rates_make(before, now, wish->sort, &rates), false);
     if (wish->json) {
         print_json(&rates);
     } else {

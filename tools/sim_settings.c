@@ -99,9 +99,7 @@ static bool tune_row(const struct row *row, double value)
     char *field = (char *)&tuning + row->offset;
     double most = row->kind == ROW_COUNT ? UINT32_MAX : 1e18;
 
-    if (!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1), false);
     int64_t time = (int64_t)value;
     uint32_t count = (uint32_t)time;
     memcpy(field,

@@ -111,9 +111,7 @@ static bool write_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");
 
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     bool good = fwrite(text, 1, bytes, file) == bytes;
     return fclose(file) == 0 && good;
 }

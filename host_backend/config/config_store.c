@@ -73,9 +73,7 @@ static bool list_text(const struct weir_toml_value *value, char *to, size_t byte
             return false;
         }
         at += (size_t)n;
-        if (at >= bytes) {
-            return false;
-        }
+        WEIR_FAIL_IF(at >= bytes, false);
     }
     return true;
 }

@@ -334,9 +334,7 @@ static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir
         r->at++;
         skip_blanks(r);
         table = step(r, table, last, header);
-        if (!table) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!table, NULL);
     }
     return NULL;
 }
@@ -450,18 +448,14 @@ static struct weir_toml_value *open_table(struct weir_toml_reader *r,
     }
     if (!item) {
         item = add(r, parent, part);
-        if (!item) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!item, NULL);
         item->column = column;
         item->kind = rows ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         item->made = rows ? WEIR_TOML_MADE_ROWS : WEIR_TOML_MADE_HEADER;
     }
     if (rows) {
         item = add(r, item, NULL);
-        if (!item) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!item, NULL);
         item->kind = WEIR_TOML_TABLE;
     }
     item->line = r->line;

@@ -22,9 +22,7 @@ bool weir_sup_drain_request(struct weir_supervisor *sup, struct weir_admin_clien
     struct weir_sup_tenant *tenant = NULL;
     bool drained = strcmp(words[0], "drain") == 0;
 
-    if (n_words > 2) {
-        return false;
-    }
+    WEIR_FAIL_IF(n_words > 2, false);
     if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
@@ -47,9 +45,7 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
                               char **words, size_t n_words)
 {
     (void)words;
-    if (n_words != 1) {
-        return false;
-    }
+    WEIR_FAIL_IF(n_words != 1, false);
     if (!weir_sup_may_change(client, "do that")) {
         return true;
     }

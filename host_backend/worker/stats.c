@@ -127,9 +127,7 @@ static FILE *stats_file(struct weir_worker *worker)
 {
     FILE *out = weir_status_text_file();
 
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     pthread_mutex_lock(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         write_live(out, s);

@@ -30,9 +30,7 @@ static struct weir_ctx_storage_slot *find(struct weir_ctx_storage *storage, cons
             if (at == key) {
                 return &chunk->slots[i];
             }
-            if (!at) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!at, NULL);
         }
         /* A2: meets R2 in free_slot_locked(). */
         chunk = __atomic_load_n(&chunk->next, __ATOMIC_ACQUIRE);

@@ -347,9 +347,7 @@ static bool zmq_peer_gone(struct weir_transport *t)
 /* Wait until a message has arrived; false: the time has passed. */
 static bool wait_locked(struct client *client, uint64_t deadline_ns)
 {
-    if (weir_deadline_left_ns(deadline_ns) == 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_deadline_left_ns(deadline_ns) == 0, false);
     return weir_thread_condition_wait(&client->came, &client->lock, deadline_ns);
 }
 

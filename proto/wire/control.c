@@ -248,9 +248,7 @@ static void arena_free(void *arena, void *memory)
 static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *descriptor,
                                 struct weir_arena *arena, const uint8_t *bytes, size_t len)
 {
-    if (len > WEIR_CONTROL_MAX_BYTES) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(len > WEIR_CONTROL_MAX_BYTES, NULL);
     ProtobufCAllocator allocator = {
         .alloc = arena_alloc, .free = arena_free, .allocator_data = arena};
     return protobuf_c_message_unpack(descriptor, &allocator, len, bytes);

@@ -159,9 +159,7 @@ static bool replace_sources(struct weir_ptx_edit *edit, const struct weir_ptx_in
 
         copy.operands[i] = *op;
         if (op->kind == WEIR_PTX_OPERAND_SREG && weir_ptx_sreg_is_index(op->sreg)) {
-            if (op->component == WEIR_PTX_COMPONENT_ALL) {
-                return false;
-            }
+            WEIR_FAIL_IF(op->component == WEIR_PTX_COMPONENT_ALL, false);
             copy.operands[i] = reg_operand(component(edit, op->sreg, op->component));
         }
     }

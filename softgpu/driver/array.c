@@ -71,9 +71,7 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
  * surface objects. Fill it with nonzero bytes, like used memory of a GPU. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
-    if (bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device), NULL);
     uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
     void *memory = aligned_alloc(TEXTURE_ALIGN, room);
     WEIR_FAIL_IF(!memory, NULL);

@@ -177,9 +177,7 @@ CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_ha
 static bool mark_ancestors(const struct weir_soft_graph *graph, const struct weir_soft_nodes *nodes)
 {
     struct weir_soft_node **todo = malloc((graph->n_nodes + 1) * sizeof(struct weir_soft_node *));
-    if (!todo) {
-        return false;
-    }
+    WEIR_FAIL_IF(!todo, false);
     uint32_t n = 0;
     for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         node->mark = 0;

@@ -94,9 +94,7 @@ static bool extent_room(void)
         return true;
     }
     struct extent *grown = realloc(space.free_at, 2 * space.cap_free * sizeof(*grown));
-    if (!grown) {
-        return false;
-    }
+    WEIR_FAIL_IF(!grown, false);
     space.free_at = grown;
     space.cap_free *= 2;
     return true;
@@ -202,9 +200,7 @@ static uint32_t alloc_above(uint64_t address)
 struct weir_soft_alloc *weir_soft_space_find(uint64_t address)
 {
     uint32_t above = alloc_above(address);
-    if (above == 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(above == 0, NULL);
     struct weir_soft_alloc *alloc = space.allocs[above - 1];
     return address - alloc->base < alloc->bytes ? alloc : NULL;
 }

@@ -58,9 +58,7 @@ static char *offset_pointer(char *base, uint64_t limit, uint64_t offset, uint64_
 /* Parameters are only read. The cast drops const, but no store reaches this memory. */
 static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t bytes, uint32_t access)
 {
-    if ((access & WEIR_SOFT_WRITE) != 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF((access & WEIR_SOFT_WRITE) != 0, NULL);
     return offset_pointer((char *)(uintptr_t)w->block->params, w->block->param_bytes, offset,
                           bytes);
 }
@@ -71,9 +69,7 @@ static char *cluster_pointer(const struct weir_x_warp *w, uint64_t address, uint
     const struct weir_x_cluster *cluster = w->block->cluster;
     uint64_t window = address >> WEIR_X_WINDOW_SHIFT;
     const struct weir_x_block *block = w->block;
-    if (window > cluster->n_blocks) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(window > cluster->n_blocks, NULL);
     if (window != 0) {
         block = cluster->blocks[window - 1];
     }

@@ -47,9 +47,7 @@ static const struct weir_x_inst *copy_bulk(struct weir_x_warp *w, const struct w
                             : 1;
         uint64_t to = gate == 0 ? 0 : reach(w, i, &bulk->to, l, bytes, 16, WEIR_SOFT_WRITE);
         uint64_t from = to == 0 ? 0 : reach(w, i, &bulk->from, l, bytes, 16, WEIR_SOFT_READ);
-        if (from == 0) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(from == 0, NULL);
         memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
         if (bulk->has_gate) {
             weir_x_mbarrier_complete(gate, bytes);

@@ -210,9 +210,7 @@ weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst
 {
     uint8_t type = ir->types[ir->op == WEIR_PTX_OP_SET ? 1 : 0];
     weir_x_compare_fn fn = FIND_FTZ(rows, ftz_rows, ir, type);
-    if (!fn) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!fn, NULL);
     out->compare = fn;
     out->sub = ir->n_operands < 4               ? 0
                : ir->action == WEIR_PTX_MOD_AND ? 1

@@ -518,9 +518,7 @@ static char *surface_pointer(struct weir_x_warp *w, const struct weir_x_inst *i,
         at[2] = surface_index(i, (int32_t)weir_x_w32(w, i->refs[4])[l], level->depth, &outside);
     }
     *ok = !outside || i->sub2 != 0;
-    if (outside && i->sub2 != 2) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(outside && i->sub2 != 2, NULL);
     uint64_t address = level->base + (uint64_t)at[2] * level->slice_bytes +
                        (uint64_t)at[1] * level->row_bytes + (uint64_t)at[0] * texel;
     char *p = weir_x_generic(w, l, address, bytes, i->sub != 0 ? WEIR_SOFT_WRITE : WEIR_SOFT_READ);

@@ -160,9 +160,7 @@ bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gp
 {
     struct weir_predict_stats stats;
 
-    if (gpu >= process->n_gpus) {
-        return false;
-    }
+    WEIR_FAIL_IF(gpu >= process->n_gpus, false);
     weir_predict_stats(process->gpus[gpu].predict, &stats);
     *row = (struct weir_status_prediction){.device = gpu,
                                            .keys = stats.keys,

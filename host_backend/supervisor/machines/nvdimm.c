@@ -56,9 +56,7 @@ static bool make_folder(const char *path)
     struct stat info;
 
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
-    if (mkdir(folder, 0711) != 0 && errno != EEXIST) {
-        return false;
-    }
+    WEIR_FAIL_IF(mkdir(folder, 0711) != 0 && errno != EEXIST, false);
     if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         errno = EPERM;

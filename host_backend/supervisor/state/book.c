@@ -468,9 +468,7 @@ static bool add_word(struct weir_keep_message *message, const char *name, const 
     int n = snprintf((char *)message->data + message->bytes, room, "%s%s%s", name, value ? "=" : "",
                      value ? value : "");
 
-    if (n < 0 || (size_t)n >= room) {
-        return false;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= room, false);
     message->bytes += (uint32_t)n + 1;
     return true;
 }

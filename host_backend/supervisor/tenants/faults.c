@@ -37,9 +37,7 @@
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_fault *fault)
 {
-    if (fault->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(fault->tenant_index >= WEIR_CONFIG_TENANTS_MAX, NULL);
     struct weir_sup_tenant *tenant = &sup->tenants[fault->tenant_index];
     return tenant->used && !tenant->gone && tenant->generation == fault->generation ? tenant : NULL;
 }

@@ -53,9 +53,7 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
         (void)mkdir(STATE_DIR, 0755); /* a failure shows below */
     }
     FILE *file = weir_replace_begin(path);
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (is_kept(&sup->tenants[i])) {
             weir_sup_tenant_write(file, &sup->tenants[i].base);

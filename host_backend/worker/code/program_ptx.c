@@ -149,9 +149,7 @@ static bool text_get(struct text *t, const uint8_t *data, uint64_t bytes)
     struct weir_image_ptx_want want = {
         .sm = t->sm, .code_runs = true, .no_code = true, .max_bytes = TEXT_MAX_BYTES};
 
-    if (weir_image_ptx(data, bytes, &want, &t->chars, &t->bytes) != WEIR_OK) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_image_ptx(data, bytes, &want, &t->chars, &t->bytes) != WEIR_OK, false);
     t->sm_suffix = suffix_of(t->chars, t->sm);
     return true;
 }
@@ -172,9 +170,7 @@ static bool make_key(const struct text *t, const struct weir_host_image *image,
         at += (size_t)snprintf(room + at, sizeof room - at, "|%d=%llu", (int)t->options->ids[i],
                                (unsigned long long)(uintptr_t)t->options->values[i]);
     }
-    if (at + sizeof image->hash.bytes > sizeof room) {
-        return false;
-    }
+    WEIR_FAIL_IF(at + sizeof image->hash.bytes > sizeof room, false);
     memcpy(room + at, image->hash.bytes, sizeof image->hash.bytes);
     *ret_key = weir_hash_of(room, at + sizeof image->hash.bytes);
     return true;

@@ -42,9 +42,7 @@ static void *map_registered(const struct weir_driver *driver, size_t bytes)
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (at == MAP_FAILED) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, NULL);
     if (driver->cuMemHostRegister_v2(at, bytes, flags) != CUDA_SUCCESS) {
         munmap(at, bytes);
         return NULL;
@@ -70,9 +68,7 @@ static bool try_write_value(const struct weir_platform *platform, uint32_t index
     CUstream stream;
     bool ok = false;
 
-    if (!platform->trial) {
-        return false;
-    }
+    WEIR_FAIL_IF(!platform->trial, false);
     __atomic_store_n(word, 0, __ATOMIC_RELEASE);
     if (driver->cuMemHostGetDevicePointer_v2(&address, word, 0) == CUDA_SUCCESS &&
         driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {

@@ -109,9 +109,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
 static bool add_fact(struct weir_device *d, const char *key, uint64_t value)
 {
-    if (d->n_facts == FACTS_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(d->n_facts == FACTS_MAX, false);
     snprintf(d->facts[d->n_facts].key, sizeof d->facts[0].key, "%s", key);
     d->facts[d->n_facts++].value = value;
     return true;
@@ -264,9 +262,7 @@ static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device 
     const struct weir_driver *driver = &worker->platform.driver;
     CUcontext context;
 
-    if (driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS, false);
     bool asked = driver->cuCtxSetCurrent(context) == CUDA_SUCCESS;
     if (asked) {
         ask_context(driver, &device->about);

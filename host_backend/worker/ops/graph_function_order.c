@@ -71,9 +71,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
     if (wanted <= *room) {
         return true;
     }
-    if (wanted > limit) {
-        return false;
-    }
+    WEIR_FAIL_IF(wanted > limit, false);
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
     void *larger = realloc(*array, wanted * element_bytes);
     WEIR_FAIL_IF(!larger, false);

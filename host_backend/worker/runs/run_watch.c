@@ -55,9 +55,7 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
         (void)d->cuStreamSynchronize(runs->control); /* a late copy would overwrite the words */
     }
     pthread_mutex_lock(&runs->lock);
-    if (result != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS, false);
     run->blocks.next = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
     run->blocks.done = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
     run->blocks.workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);

@@ -54,9 +54,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
         return hold;
     }
     hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
-    if (!hold) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!hold, NULL);
     atomic_init(&hold->refs, 2);
     if (session->driver->cuUserObjectCreate(&hold->native, hold, graphs_gone, 1,
                                             CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {

@@ -167,9 +167,7 @@ bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_
 {
     struct weir_session_channel *c = session->channel;
 
-    if (c->n_waits == WEIR_WORD_WAITS_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(c->n_waits == WEIR_WORD_WAITS_MAX, false);
     c->waits[c->n_waits++] = (struct weir_word_wait){session->op.seq, word, value};
     session->op.answer_later = true;
     return true;

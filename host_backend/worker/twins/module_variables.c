@@ -76,9 +76,7 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
         return true;
     }
     m->consts = calloc(n, sizeof *m->consts);
-    if (!m->consts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!m->consts, false);
     for (uint32_t i = 0; i < n; i++) {
         struct weir_forms_const *c = &m->consts[i];
         const char *name = m->set->consts[i];
@@ -165,9 +163,7 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (module->bound || module->refused) {
         return !module->refused;
     }
-    if (writes_open(session, module)) {
-        return false;
-    }
+    WEIR_FAIL_IF(writes_open(session, module), false);
     /* The look-up may load code. */
     (void)weir_forms_device_idle_begin(module->device->forms, WEIR_FORMS_LOOK_UP_NS, &idle);
     bool ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
