@@ -48,7 +48,7 @@ uint64_t weir_supply_part(const struct weir_supply *supply)
 {
     uint64_t n = n_there(supply), part = n != 0 ? supply->total / 2 / n : 0;
 
-    return part > supply->least ? part : supply->least;
+    return WEIR_MAX(part, supply->least);
 }
 
 bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount)
@@ -77,7 +77,7 @@ static uint64_t from_pool(const struct weir_account *account, enum weir_account_
 {
     uint64_t share = account->pool ? account->pool->share[item] : UINT64_MAX;
 
-    return more > share ? more - (less > share ? less : share) : 0;
+    return more > share ? more - WEIR_MAX(less, share) : 0;
 }
 
 static bool take_from_pool(struct weir_account_pool *pool, enum weir_account_item item,
@@ -122,7 +122,7 @@ static uint64_t granted_to(const struct weir_account *account, enum weir_account
     if (account->ask && weir_account_is_divided(item)) {
         granted = atomic_load_explicit(&account->page->granted[item], memory_order_relaxed);
     }
-    return granted < limit ? granted : limit;
+    return WEIR_MIN(granted, limit);
 }
 
 static bool has_room(uint64_t limit, uint64_t used, uint64_t amount)
@@ -189,7 +189,7 @@ uint64_t weir_account_page_trim(struct weir_account_page *page, enum weir_accoun
         atomic_thread_fence(memory_order_seq_cst); /* see try_page() */
         used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
     }
-    granted = used < granted ? used : granted;
+    granted = WEIR_MIN(used, granted);
     atomic_store_explicit(&page->granted[item], granted, memory_order_relaxed);
     return granted;
 }
@@ -219,9 +219,7 @@ bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
     uint_fast64_t had = atomic_load_explicit(&page->of[place][item], memory_order_relaxed);
 
     do {
-        if (amount > had) {
-            return false;
-        }
+        WEIR_FAIL_IF(amount > had, false);
     } while (!atomic_compare_exchange_weak_explicit(&page->of[place][item], &had, had - amount,
                                                     memory_order_relaxed, memory_order_relaxed));
     atomic_fetch_add_explicit(&page->of[WEIR_ACCOUNT_KEPT][item], amount, memory_order_relaxed);

@@ -77,14 +77,10 @@ void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t al
     size_t left = arena->cap_bytes - arena->used_bytes;
     arena->over_cap =
         arena->cap_bytes == 0 || bytes > SIZE_MAX / 2 || pad > left || bytes > left - pad;
-    if (arena->over_cap) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(arena->over_cap, NULL);
     if (!chunk || pad + bytes > chunk->size_bytes - chunk->used_bytes) {
         chunk = next_chunk(arena, bytes);
-        if (!chunk) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!chunk, NULL);
         arena->current = chunk;
         pad = 0;
     }
@@ -97,7 +93,7 @@ void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t al
 void *weir_arena_alloc(struct weir_arena *arena, size_t bytes)
 {
     size_t rounded = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
-    return weir_arena_alloc_aligned(arena, rounded < bytes ? bytes : rounded, ARENA_ALIGN);
+    return weir_arena_alloc_aligned(arena, WEIR_MAX(rounded, bytes), ARENA_ALIGN);
 }
 
 char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len)

@@ -1,5 +1,6 @@
 #include "base/guess.h"
 
+#include "base/search.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +14,9 @@ static int plain(char c)
 
 static size_t least(size_t a, size_t b, size_t c)
 {
-    size_t ab = a < b ? a : b;
+    size_t ab = WEIR_MIN(a, b);
 
-    return ab < c ? ab : c;
+    return WEIR_MIN(ab, c);
 }
 
 /* The number of letters to insert, remove, change, or swap with the next (optimal string

@@ -255,9 +255,7 @@ enum weir_status weir_id_table_put_own(struct weir_id_table *table, weir_handle 
 
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle)
 {
-    if (!is_ours(table, handle)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!is_ours(table, handle), NULL);
     const struct slot *slot =
         find_slot(&table->sides[weir_handle_origin_host(handle)], weir_handle_index(handle));
     uint32_t wanted = (uint32_t)weir_handle_generation(handle) << 1 | 1u;
@@ -271,9 +269,7 @@ void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle)
 void *weir_id_table_remove(struct weir_id_table *table, weir_handle handle)
 {
     void *object = NULL;
-    if (!is_ours(table, handle)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!is_ours(table, handle), NULL);
     bool origin = weir_handle_origin_host(handle);
     uint32_t index = weir_handle_index(handle);
     uint32_t wanted = (uint32_t)weir_handle_generation(handle) << 1 | 1u;

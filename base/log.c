@@ -40,12 +40,9 @@ static _Thread_local const char *thread_whose;
 
 static int parse_level(const char *name, size_t len)
 {
-    for (int i = 0; i < WEIR_LOG_COUNT; i++) {
-        if (strlen(level_names[i]) == len && memcmp(level_names[i], name, len) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    int at = WEIR_FIRST(i, WEIR_LOG_COUNT,
+                        strlen(level_names[i]) == len && memcmp(level_names[i], name, len) == 0);
+    return at < WEIR_LOG_COUNT ? at : -1;
 }
 
 /* systemd names its stream by device and inode (systemd.exec(5)); a program's own standard error
@@ -56,9 +53,7 @@ static bool is_journal(int fd)
     char mine[64];
     struct statx info;
 
-    if (!stream || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(!stream || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0, false);
     snprintf(mine, sizeof mine, "%llu:%llu",
              (unsigned long long)makedev(info.stx_dev_major, info.stx_dev_minor),
              (unsigned long long)info.stx_ino);
@@ -135,7 +130,7 @@ static bool WEIR_PRINTF(3, 0)
     int n = vsnprintf(line + len, (size_t)(most - len - 1), fmt, args);
     if (n > 0) {
         int room = most - len - 2;
-        len += n < room ? n : room;
+        len += WEIR_MIN(n, room);
     }
     line[len] = 0;
     /* A message may quote a guest's text, which must not be able to forge lines. */

@@ -39,7 +39,7 @@ enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns)
     int looks = 0;
     for (uint64_t now_ns; (now_ns = weir_clock_now_ns()) < end_ns;) {
         uint64_t left_ns = end_ns - now_ns;
-        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
+        uint64_t wait_ns = WEIR_MIN(left_ns, WEIR_PEER_LOOK_NS);
         struct pollfd wait = {socket_fd, POLLIN, 0};
         int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS) + 1);
         if (n > 0 || (n < 0 && errno != EINTR)) {

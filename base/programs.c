@@ -5,6 +5,8 @@
 #include "base/programs.h"
 
 #include "base/clock.h"
+#include "base/search.h"
+#include "base/status.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -25,7 +27,7 @@ uint32_t weir_programs_last(const struct weir_programs *programs)
     uint32_t used = atomic_load_explicit(&programs->used, memory_order_relaxed);
 
     /* Another process may have written a wrong number there. */
-    return used < WEIR_PROGRAMS ? used : WEIR_PROGRAMS;
+    return WEIR_MIN(used, WEIR_PROGRAMS);
 }
 
 static void note_used(struct weir_programs *programs, uint32_t number)
@@ -170,9 +172,7 @@ bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
     const struct weir_program_row *row = &programs->rows[number - 1];
     uint64_t words[WEIR_PROGRAM_NAME_WORDS], token = token_of(row);
 
-    if (token == 0 || !is_of(row, WEIR_ANY_PLACE)) {
-        return false;
-    }
+    WEIR_FAIL_IF(token == 0 || !is_of(row, WEIR_ANY_PLACE), false);
     for (int i = 0; i < WEIR_PROGRAM_NAME_WORDS; i++) {
         words[i] = load(&row->name[i]);
     }

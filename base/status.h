@@ -1,6 +1,7 @@
 /* Status codes of Weir's own functions, and diagnostics for anything that has source text. */
 #pragma once
 
+#include "base/search.h"
 #include <stdint.h>
 
 #define WEIR_MUST_CHECK        __attribute__((warn_unused_result))
@@ -15,7 +16,8 @@ enum weir_status {
 };
 
 /* Return an error from the function if a condition holds: what the function itself checks. The
- * error is a status, or the false or NULL by which such a function says that it failed. */
+ * error is a status, or the false or NULL by which such a function says that it failed; or
+ * a call that tells it and returns it. */
 #define WEIR_FAIL_IF(condition, error)                                                             \
     do {                                                                                           \
         if (condition) {                                                                           \
@@ -30,6 +32,15 @@ enum weir_status {
         __typeof__(call) try_result = (call);                                                      \
         if (try_result != 0) {                                                                     \
             return try_result;                                                                     \
+        }                                                                                          \
+    } while (0)
+
+/* Make a call, and keep its result, if none before it has failed: in functions that clean up at
+ * their end. `result` is a variable. */
+#define WEIR_THEN(result, call)                                                                    \
+    do {                                                                                           \
+        if ((result) == 0) {                                                                       \
+            (result) = (call);                                                                     \
         }                                                                                          \
     } while (0)
 

@@ -1,4 +1,5 @@
 #include "base/text.h"
+#include "base/search.h"
 #include <stdbool.h>
 #include <string.h>
 
@@ -118,7 +119,7 @@ const char *weir_human_bytes(unsigned long long bytes, char text[16])
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+    while (value >= 1024 && unit + 1 < WEIR_COUNT(units)) {
         value /= 1024;
         unit++;
     }

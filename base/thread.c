@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include "base/clock.h"
+#include "base/search.h"
 #include <signal.h>
 #include <time.h>
 
@@ -19,7 +20,7 @@ int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(vo
         (void)pthread_attr_setstacksize(&attr, stack_bytes);
     }
     (void)sigfillset(&all);
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(own); i++) {
         (void)sigdelset(&all, own[i]);
     }
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits its maker's mask */

@@ -24,12 +24,8 @@ bool weir_cdi_name_ok(const char *tenant)
 {
     size_t n = strlen(tenant);
 
-    for (size_t i = 0; i < n; i++) {
-        if (!is_alnum(tenant[i]) && !strchr("_-.", tenant[i])) {
-            return false;
-        }
-    }
-    return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]);
+    return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]) &&
+           !WEIR_ANY(i, n, !is_alnum(tenant[i]) && !strchr("_-.", tenant[i]));
 }
 
 static void put_mount(FILE *out, const struct weir_container_mount *mount, const char *indent)
@@ -208,9 +204,7 @@ enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *sp
 
     WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof temporary, WEIR_ERR_TOO_BIG);
     enum weir_status status = make_folder(path);
-    if (status == WEIR_OK) {
-        status = write_file(temporary, spec);
-    }
+    WEIR_THEN(status, write_file(temporary, spec));
     if (status == WEIR_OK && rename(temporary, path) != 0) {
         status = weir_status_of_errno(errno);
     }

@@ -51,7 +51,7 @@ static const struct {
     {"libcupti.so.13", NVIDIA_FOLDER "/libcupti.so.13"},
     {"libcupti.so.13", NVIDIA_FOLDER "/libcupti.so"},
 };
-#define N_LIBRARIES (sizeof libraries / sizeof libraries[0])
+#define N_LIBRARIES WEIR_COUNT(libraries)
 _Static_assert(N_LIBRARIES < WEIR_CONTAINER_MOUNTS_MAX, "room for nvidia-smi, too");
 
 /* Add a mount. Resolve all links first: a bind mount keeps the file that the path led to. */

@@ -62,7 +62,7 @@ static bool is_wanted(const uint64_t *unwanted, uint32_t id)
 static void record_names(uint32_t number)
 {
     for (uint32_t kind = 0; kind < NAME_KINDS; kind++) {
-        uint32_t depth = names.depth[kind] < NAMES_DEPTH ? names.depth[kind] : NAMES_DEPTH;
+        uint32_t depth = WEIR_MIN(names.depth[kind], NAMES_DEPTH);
         CUpti_ActivityExternalCorrelation *record =
             depth ? weir_cupti_record(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) : NULL;
         if (record) {
@@ -135,7 +135,7 @@ static void record_device(uint32_t ordinal, const struct weir_profile_device *de
     if (!record) {
         return;
     }
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(members); i++) {
         memcpy((char *)record + members[i].offset, &a[members[i].attribute], sizeof a[0]);
     }
     record->maxWarpsPerMultiprocessor =

@@ -13,7 +13,7 @@
 
 #define IDS_MAX       1024u
 #define PARAMS_BYTES  256u /* structs of arguments are smaller: 16 arguments of 8 bytes at most */
-#define N_DRIVER_IDS  (sizeof driver_names / sizeof driver_names[0])
+#define N_DRIVER_IDS  WEIR_COUNT(driver_names)
 #define NEVER_WATCHED (1u << CUPTI_CB_DOMAIN_NVTX)
 
 /* Indexed by CUPTI's number; [0] is unused. */

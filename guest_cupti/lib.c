@@ -129,7 +129,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char **str)
         NAME(CUPTI_ERROR_UNKNOWN),
 #undef NAME
     };
-    for (size_t i = 0; str && i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; str && i < WEIR_COUNT(names); i++) {
         if (names[i].result == result) {
             *str = names[i].name;
             return CUPTI_SUCCESS;

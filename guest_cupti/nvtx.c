@@ -229,7 +229,7 @@ static int domain_push(const char *domain, const struct nvtx_attributes *at)
 /* End the thread's newest range of the domain. */
 static int domain_pop(const char *domain)
 {
-    uint32_t at = pushed.n < DEPTH_MAX ? pushed.n : DEPTH_MAX;
+    uint32_t at = WEIR_MIN(pushed.n, DEPTH_MAX);
     if (pushed.n > DEPTH_MAX) {
         pushed.n--;
         return NVTX_NO_RANGE;
@@ -311,9 +311,7 @@ static bool attach(const struct nvtx_callbacks *callbacks, int module, const any
 {
     any_fn **table = NULL;
     unsigned int size = 0;
-    if (!callbacks->table_of(module, &table, &size) || !table) {
-        return false;
-    }
+    WEIR_FAIL_IF(!callbacks->table_of(module, &table, &size) || !table, false);
     for (unsigned int i = 1; i < n && i < size; i++) {
         if (functions[i] && table[i]) {
             *table[i] = functions[i];
@@ -341,8 +339,8 @@ CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
         export_table ? export_table(NVTX_ETID_CALLBACKS) : NULL;
     WEIR_FAIL_IF(!callbacks || callbacks->struct_size < sizeof *callbacks,
                  CUPTI_ERROR_INVALID_PARAMETER);
-    bool good = attach(callbacks, NVTX_CB_MODULE_CORE, core, sizeof core / sizeof core[0]);
-    (void)attach(callbacks, NVTX_CB_MODULE_CORE2, core2, sizeof core2 / sizeof core2[0]);
+    bool good = attach(callbacks, NVTX_CB_MODULE_CORE, core, WEIR_COUNT(core));
+    (void)attach(callbacks, NVTX_CB_MODULE_CORE2, core2, WEIR_COUNT(core2));
     return good ? CUPTI_SUCCESS : CUPTI_ERROR_UNKNOWN;
 }
 

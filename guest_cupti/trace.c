@@ -280,7 +280,7 @@ CUptiResult cuptiWeirProfile(const char *path)
         put(",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"GPU %u\"}}",
             device, device);
     }
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(kinds); i++) {
         (void)cuptiActivityEnable(kinds[i]);
     }
     return atexit(finish) == 0 ? CUPTI_SUCCESS : CUPTI_ERROR_OUT_OF_MEMORY;

@@ -14,6 +14,7 @@
  * each launch of the graph takes records at once.
  */
 #include "base/grow.h"
+#include "base/search.h"
 #include "base/thread.h"
 #include "guest_cupti/lib.h"
 
@@ -119,8 +120,7 @@ static void forget_locked(struct call **at)
 {
     struct call *call = *at;
     *at = call->next;
-    call->next = free_calls;
-    free_calls = call;
+    WEIR_PUSH(free_calls, call);
     n_calls--;
 }
 
@@ -393,8 +393,8 @@ static void record_gate(const struct weir_profile_work *work,
 
 static void merge(struct weir_profile_record *into, const struct weir_profile_record *piece)
 {
-    into->begin_ns = piece->begin_ns < into->begin_ns ? piece->begin_ns : into->begin_ns;
-    into->end_ns = piece->end_ns > into->end_ns ? piece->end_ns : into->end_ns;
+    into->begin_ns = WEIR_MIN(piece->begin_ns, into->begin_ns);
+    into->end_ns = WEIR_MAX(piece->end_ns, into->end_ns);
     into->bytes += piece->bytes;
 }
 

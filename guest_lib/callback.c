@@ -335,7 +335,7 @@ CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t by
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS;) {
         uint64_t left = bytes - done;
-        uint64_t piece = left < WEIR_HOST_FUNC_DATA_BYTES ? left : WEIR_HOST_FUNC_DATA_BYTES;
+        uint64_t piece = WEIR_MIN(left, WEIR_HOST_FUNC_DATA_BYTES);
         result = read_piece(offset + done, (uint8_t *)ret_data + done, piece);
         done += piece;
     }
@@ -399,15 +399,11 @@ void weir_callbacks_finish(void)
         pthread_join(runner.thread, NULL);
     }
     runner.started = false;
-    while (runner.entries) {
-        struct entry *next = runner.entries->next;
-        free(runner.entries);
-        runner.entries = next;
+    for (struct entry *first; (first = WEIR_POP(runner.entries));) {
+        free(first);
     }
     __atomic_store_n(&pending, 0, __ATOMIC_RELAXED);
-    while (runner.first) {
-        struct job *next = runner.first->next;
-        free(runner.first);
-        runner.first = next;
+    for (struct job *gone; (gone = WEIR_POP(runner.first));) {
+        free(gone);
     }
 }

@@ -269,7 +269,7 @@ static void sum_in(struct weir_stats_counts *sum, const struct weir_stats_counts
     sum->waited += __atomic_load_n(&part->waited, __ATOMIC_RELAXED);
     sum->wait_ns += __atomic_load_n(&part->wait_ns, __ATOMIC_RELAXED);
     sum->busy_ns += __atomic_load_n(&part->busy_ns, __ATOMIC_RELAXED);
-    sum->max_ns = sum->max_ns < max_ns ? max_ns : sum->max_ns;
+    sum->max_ns = WEIR_MAX(sum->max_ns, max_ns);
 }
 
 void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_counts)

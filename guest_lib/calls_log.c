@@ -49,9 +49,7 @@ static bool file_name(const char *pattern, char *name, size_t room)
             name[used++] = *pattern;
         }
     }
-    if (used >= room) {
-        return false;
-    }
+    WEIR_FAIL_IF(used >= room, false);
     name[used] = 0;
     return true;
 }
@@ -113,9 +111,7 @@ static bool open_locked(void)
 {
     char name[PATH_MAX];
     const char *pattern = getenv("WEIR_TRACE");
-    if (!pattern || !*pattern || !file_name(pattern, name, sizeof name)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!pattern || !*pattern || !file_name(pattern, name, sizeof name), false);
     call_log.buffer = malloc(BUFFER_BYTES);
     call_log.fd = call_log.buffer
                       ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)

@@ -1,4 +1,5 @@
 /* WEIR_STATS: prints the process's own table when it ends. */
+#include "base/search.h"
 #include "guest_lib/calls.h"
 #include "proto/calls_log_table.h"
 #include <fcntl.h>
@@ -52,7 +53,7 @@ static void print_table(int fd)
         total.counts.waited += c->waited;
         total.counts.wait_ns += c->wait_ns;
         total.counts.busy_ns += c->busy_ns;
-        total.counts.max_ns = c->max_ns > total.counts.max_ns ? c->max_ns : total.counts.max_ns;
+        total.counts.max_ns = WEIR_MAX(c->max_ns, total.counts.max_ns);
     }
     if (n == 0) {
         return;

@@ -152,9 +152,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
         }
     }
     WEIR_GUEST_LOCKED(&channel->receive_lock);
-    while (channel->waits) {
-        struct weir_channel_wait *wait = channel->waits;
-        channel->waits = wait->next;
+    for (struct weir_channel_wait *wait; (wait = WEIR_POP(channel->waits));) {
         wait_finish(wait, channel_dead(channel));
     }
 }
@@ -187,12 +185,7 @@ static CUresult channel_failed(struct weir_channel *channel, enum weir_status st
 /* Remove a wait from the list, if it is there. */
 static void unlink_wait_locked(struct weir_channel *channel, const struct weir_channel_wait *wait)
 {
-    for (struct weir_channel_wait **at = &channel->waits; *at; at = &(*at)->next) {
-        if (*at == wait) {
-            *at = wait->next;
-            return;
-        }
-    }
+    WEIR_UNLINK(channel->waits, wait, next);
 }
 
 static struct weir_channel_piece *find_piece(const struct weir_channel_wait *wait, uint64_t seq)
@@ -206,11 +199,8 @@ static struct weir_channel_piece *find_piece(const struct weir_channel_wait *wai
 
 static struct weir_channel_wait *find_wait_locked(const struct weir_channel *channel, uint64_t seq)
 {
-    struct weir_channel_wait *wait = channel->waits;
-    while (wait && (wait->pieces ? !find_piece(wait, seq) : wait->seq != seq)) {
-        wait = wait->next;
-    }
-    return wait;
+    return WEIR_LINKED(wait, channel->waits,
+                       wait->pieces ? find_piece(wait, seq) != NULL : wait->seq == seq);
 }
 
 static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_record *record,
@@ -418,8 +408,7 @@ static void add_wait(struct weir_channel *channel, struct weir_channel_wait *wai
         wait->pieces[wait->n_sent].seq = seq;
     }
     if (wait->n_sent == 0) {
-        wait->next = channel->waits;
-        channel->waits = wait;
+        WEIR_PUSH(channel->waits, wait);
     }
     wait->n_sent++;
 }

@@ -22,7 +22,7 @@ uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
 
     if (lost || (channel->header && __atomic_load_n(&channel->header->spin, __ATOMIC_RELAXED) ==
                                         WEIR_SEGMENT_SPIN_NO)) {
-        return spin_ns < WEIR_FEW_SPIN_NS ? spin_ns : WEIR_FEW_SPIN_NS;
+        return WEIR_MIN(spin_ns, WEIR_FEW_SPIN_NS);
     }
     return spin_ns;
 }
@@ -74,10 +74,10 @@ static uint64_t slice_after(const struct weir_wait_policy *policy, uint64_t wait
 {
     uint64_t slice_ns = waited_ns / 16, long_ns = waited_ns / 512;
 
-    slice_ns = slice_ns > policy->slice_max_ns ? policy->slice_max_ns : slice_ns;
-    slice_ns = slice_ns < policy->slice_min_ns ? policy->slice_min_ns : slice_ns;
-    long_ns = long_ns > LONG_SLICE_NS ? LONG_SLICE_NS : long_ns;
-    return slice_ns > long_ns ? slice_ns : long_ns;
+    slice_ns = WEIR_MIN(slice_ns, policy->slice_max_ns);
+    slice_ns = WEIR_MAX(slice_ns, policy->slice_min_ns);
+    long_ns = WEIR_MIN(long_ns, LONG_SLICE_NS);
+    return WEIR_MAX(slice_ns, long_ns);
 }
 
 static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint32_t value,

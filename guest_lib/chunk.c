@@ -175,8 +175,7 @@ static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     chunk->id = grant.chunk;
-    chunk->next = heap->chunks;
-    heap->chunks = chunk;
+    WEIR_PUSH(heap->chunks, chunk);
     return CUDA_SUCCESS;
 }
 

@@ -64,10 +64,10 @@ static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
 static uint64_t piece_bytes(uint64_t bytes)
 {
     uint64_t piece = bytes / DEPTH & ~(PIECE_MIN_BYTES - 1);
-    piece = piece < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : piece;
-    piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
+    piece = WEIR_MAX(piece, PIECE_MIN_BYTES);
+    piece = WEIR_MIN(piece, PIECE_MAX_BYTES);
     uint64_t most = weir_staging_max_bytes() / DEPTH;
-    return piece > most ? most : piece;
+    return WEIR_MIN(piece, most);
 }
 
 static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
@@ -83,10 +83,8 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
             break;
         }
         result = weir_staging_write(offset, src + done, n);
-        if (result == CUDA_SUCCESS) {
-            result = weir_copy_post(dst + done, offset, n, bytes - done - n, stream,
-                                    WEIR_COPY_SRC_IN_ARENA);
-        }
+        WEIR_THEN(result, weir_copy_post(dst + done, offset, n, bytes - done - n, stream,
+                                         WEIR_COPY_SRC_IN_ARENA));
         struct weir_stream_point point = weir_guest_stream_here(stream);
         weir_staging_free_after(offset, &point);
     }
@@ -104,9 +102,7 @@ struct incoming {
 static CUresult receive_piece(const struct incoming *piece)
 {
     CUresult result = weir_guest_stream_wait(&piece->point);
-    if (result == CUDA_SUCCESS) {
-        result = weir_staging_read(piece->offset, piece->dst, piece->bytes);
-    }
+    WEIR_THEN(result, weir_staging_read(piece->offset, piece->dst, piece->bytes));
     weir_staging_free_after(piece->offset, &piece->point);
     return result;
 }
@@ -118,9 +114,7 @@ static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t re
     CUresult result =
         weir_copy_post(piece->offset, src, piece->bytes, rest, stream, WEIR_COPY_DST_IN_ARENA);
     piece->point = weir_guest_stream_here(stream);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_stream_mark(&piece->point);
-    }
+    WEIR_THEN(result, weir_guest_stream_mark(&piece->point));
     if (result != CUDA_SUCCESS) {
         weir_staging_free_after(piece->offset, &piece->point);
     }

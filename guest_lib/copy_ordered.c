@@ -136,7 +136,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
     }
     const struct weir_guest_copy_side *mine = from_program ? src : dst;
     uint64_t most = weir_staging_max_bytes() < BLOCK_BYTES ? weir_staging_max_bytes() : BLOCK_BYTES;
-    uint64_t block_bytes = bytes < most ? bytes : most;
+    uint64_t block_bytes = WEIR_MIN(bytes, most);
     struct block *block = take_block(block_bytes, false);
     if (!block) { /* the stream may wait for the program, so copy without a block */
         struct weir_guest_copy_side shared;
@@ -148,9 +148,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
         }
         block = take_block(block_bytes, true);
     }
-    if (!block) {
-        return weir_guest_result(CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    WEIR_FAIL_IF(!block, weir_guest_result(CUDA_ERROR_OUT_OF_MEMORY));
     CUresult result = copy_through(dst, src, bytes, block, stream);
     put_block(block);
     return result;

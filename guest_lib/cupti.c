@@ -138,7 +138,7 @@ static size_t count_symbols(const struct object *o)
     uint32_t n_buckets = table[0], first = table[1], last = 0;
     const uint32_t *buckets = table + 4 + table[2] * (sizeof(Elf64_Addr) / sizeof *table);
     for (uint32_t i = 0; i < n_buckets; i++) {
-        last = buckets[i] > last ? buckets[i] : last;
+        last = WEIR_MAX(buckets[i], last);
     }
     while (last && !(buckets[n_buckets + last - first] & 1)) {
         last++;
@@ -213,12 +213,8 @@ static void write_word(const struct object *o, uintptr_t at, uintptr_t value)
 /* @return 0: it is none of the copy's functions */
 static uintptr_t new_address(const struct rebinding *r, uintptr_t from)
 {
-    for (size_t i = 0; i < r->n_pairs; i++) {
-        if (r->pairs[i].from == from) {
-            return r->pairs[i].to;
-        }
-    }
-    return 0;
+    size_t at = WEIR_FIRST(i, r->n_pairs, r->pairs[i].from == from);
+    return at < r->n_pairs ? r->pairs[at].to : 0;
 }
 
 static void rebind_words(struct rebinding *r, const struct object *o, const Elf64_Rela *relocations,
@@ -264,8 +260,8 @@ static void replace(const struct object *copy)
         r.n_pairs = redirect_symbols(copy, ours, pairs, n_symbols);
     }
     for (size_t i = 0; i < r.n_pairs; i++) {
-        r.first = pairs[i].from < r.first ? pairs[i].from : r.first;
-        r.last = pairs[i].from > r.last ? pairs[i].from : r.last;
+        r.first = WEIR_MIN(pairs[i].from, r.first);
+        r.last = WEIR_MAX(pairs[i].from, r.last);
     }
     if (r.n_pairs) {
         (void)weir_guest_cupti_load(soname); /* waits for loads that are under way */

@@ -7,6 +7,7 @@
 #include "guest_lib/device_launch.h"
 
 #include "base/fd.h"
+#include "base/status.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -74,9 +75,7 @@ static bool find_section(int fd, uint64_t base, const char *name, struct part *r
     }
     Elf64_Shdr *sections =
         read_new(fd, (struct part){base + elf.e_shoff, elf.e_shnum * sizeof(Elf64_Shdr)});
-    if (!sections) {
-        return false;
-    }
+    WEIR_FAIL_IF(!sections, false);
     uint64_t names_bytes = sections[elf.e_shstrndx].sh_size;
     char *names =
         read_new(fd, (struct part){base + sections[elf.e_shstrndx].sh_offset, names_bytes});

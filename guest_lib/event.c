@@ -23,9 +23,7 @@ static struct {
 
 void weir_events_finish(void)
 {
-    while (pool.slabs) {
-        struct slab *slab = pool.slabs;
-        pool.slabs = slab->next;
+    for (struct slab *slab; (slab = WEIR_POP(pool.slabs));) {
         free(slab);
     }
     memset(&pool, 0, sizeof pool);
@@ -37,8 +35,7 @@ static struct weir_guest_event *take_struct(void)
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
-            slab->next = pool.slabs;
-            pool.slabs = slab;
+            WEIR_PUSH(pool.slabs, slab);
             for (int i = 0; i < SLAB_EVENTS; i++) {
                 slab->events[i].next_free = pool.free;
                 pool.free = &slab->events[i];
@@ -291,7 +288,7 @@ static CUresult wait_by_asking(struct weir_guest_event *event)
     CUresult result;
     while ((result = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
         uint64_t pause_ns = (weir_clock_now_ns() - begin_ns) / 16;
-        weir_futex_wait(&nobody, 0, pause_ns < WEIR_NS_PER_MS ? pause_ns : WEIR_NS_PER_MS);
+        weir_futex_wait(&nobody, 0, WEIR_MIN(pause_ns, WEIR_NS_PER_MS));
     }
     return result;
 }

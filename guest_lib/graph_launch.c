@@ -124,11 +124,9 @@ void weir_graph_function_free(struct weir_graph_function *function)
         return;
     }
     weir_callback_remove(function->token);
-    while (function->copies) {
-        struct bound_function_copy *next = function->copies->next;
-        weir_graph_copy_put(function->copies->copy);
-        free(function->copies);
-        function->copies = next;
+    for (struct bound_function_copy *first; (first = WEIR_POP(function->copies));) {
+        weir_graph_copy_put(first->copy);
+        free(first);
     }
     free(function);
 }
@@ -146,10 +144,7 @@ static CUresult add_copy_locked(struct weir_graph_function *function, struct bou
 static struct weir_graph_function *find_function_locked(const struct weir_graph_set *set,
                                                         uint64_t token)
 {
-    struct weir_graph_function *found = set->functions;
-    while (found && found->token != token) {
-        found = found->next;
-    }
+    struct weir_graph_function *found = WEIR_LINKED(f, set->functions, f->token == token);
     for (const struct bound_set *b = set->included; b && !found; b = b->next) {
         found = find_function_locked(b->set, token);
     }
@@ -327,26 +322,17 @@ static bool has_copies_locked(const struct weir_graph_set *set)
 
 static bool has_functions_locked(const struct weir_graph_set *set)
 {
-    bool found = set->functions != NULL;
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = has_functions_locked(b->set);
-    }
-    return found;
+    return set->functions || WEIR_LINKED(b, set->included, has_functions_locked(b->set));
 }
 
 /* Are there copies to the GPU, or copies from it that no function unpacks? Copies through device
  * memory are not counted, since the launching thread moves them. */
 static bool any_to_move_locked(const struct weir_graph_set *set, bool to_gpu)
 {
-    bool found = false;
-    for (const struct bound_copy *c = set->copies; c && !found; c = c->next) {
-        found = c->copy.to_gpu == to_gpu && (to_gpu || !c->for_function) &&
-                c->copy.block.place != WEIR_GRAPH_BLOCK_DEVICE;
-    }
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = any_to_move_locked(b->set, to_gpu);
-    }
-    return found;
+    return WEIR_LINKED(c, set->copies,
+                       c->copy.to_gpu == to_gpu && (to_gpu || !c->for_function) &&
+                           c->copy.block.place != WEIR_GRAPH_BLOCK_DEVICE) ||
+           WEIR_LINKED(b, set->included, any_to_move_locked(b->set, to_gpu));
 }
 
 static void set_due_locked(struct weir_graph_set *set, bool due)

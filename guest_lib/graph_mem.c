@@ -39,7 +39,7 @@ static void set_live_locked(struct block *block, bool live)
     if (block->live != live) {
         block->live = live;
         used = live ? used + block->mem.bytes : used - block->mem.bytes;
-        used_high = used > used_high ? used : used_high;
+        used_high = WEIR_MAX(used, used_high);
     }
 }
 
@@ -54,10 +54,9 @@ CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t
     }
     *ret_base = block->mem.base;
     WEIR_LOCKED(&lock);
-    block->next = blocks;
-    blocks = block;
+    WEIR_PUSH(blocks, block);
     reserved += bytes;
-    reserved_high = reserved > reserved_high ? reserved : reserved_high;
+    reserved_high = WEIR_MAX(reserved, reserved_high);
     __atomic_store_n(&n_blocks, n_blocks + 1, __ATOMIC_RELEASE);
     return CUDA_SUCCESS;
 }

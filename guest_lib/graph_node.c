@@ -46,10 +46,8 @@ static void free_params(struct weir_graph_node *node)
 CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 {
     WEIR_LOCKED(&lock);
-    struct record *record = *bucket_of(node->handle);
-    while (record && record->node.handle != node->handle) {
-        record = record->next;
-    }
+    struct record *record =
+        WEIR_LINKED(r, *bucket_of(node->handle), r->node.handle == node->handle);
     if (record) {
         free_params(&record->node);
     } else if ((record = calloc(1, sizeof(*record)))) {
@@ -65,10 +63,7 @@ CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
 {
     WEIR_LOCKED(&lock);
-    struct record *record = *bucket_of(handle);
-    while (record && record->node.handle != handle) {
-        record = record->next;
-    }
+    struct record *record = WEIR_LINKED(r, *bucket_of(handle), r->node.handle == handle);
     if (record) {
         *ret_node = record->node;
     }
@@ -154,9 +149,7 @@ static bool retain(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
-        if (count > UINT32_MAX - now) {
-            return false;
-        }
+        WEIR_FAIL_IF(count > UINT32_MAX - now, false);
     } while (!__atomic_compare_exchange_n(&object->references, &now, now + count, false,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return true;
@@ -166,9 +159,7 @@ bool weir_user_object_release(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
-        if (count > now) {
-            return false;
-        }
+        WEIR_FAIL_IF(count > now, false);
         /* U1: everything done with the object happens before its destructor (A in the winner). */
     } while (!__atomic_compare_exchange_n(&object->references, &now, now - count, false,
                                           __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));

@@ -22,12 +22,7 @@ static struct weir_graph_set **bucket_of(uint64_t handle)
 
 static struct weir_graph_set *find_locked(uint64_t handle)
 {
-    for (struct weir_graph_set *s = *bucket_of(handle); s; s = s->next) {
-        if (s->handle == handle) {
-            return s;
-        }
-    }
-    return NULL;
+    return WEIR_LINKED(s, *bucket_of(handle), s->handle == handle);
 }
 
 static struct weir_graph_set *find_or_make_locked(uint64_t handle)
@@ -97,35 +92,24 @@ static void retire_copy(struct bound_copy *copy)
 /* Free a set that nobody holds. The sets that it included join the list to be examined next. */
 static void free_set(struct weir_graph_set *set, struct bound_set **pending)
 {
-    while (set->functions) {
-        struct weir_graph_function *next = set->functions->next;
-        weir_graph_function_free(set->functions);
-        set->functions = next;
+    for (struct weir_graph_function *first; (first = WEIR_POP(set->functions));) {
+        weir_graph_function_free(first);
     }
-    while (set->copies) {
-        struct bound_copy *next = set->copies->next;
-        retire_copy(set->copies);
-        set->copies = next;
+    for (struct bound_copy *first; (first = WEIR_POP(set->copies));) {
+        retire_copy(first);
     }
-    while (set->objects) {
-        struct bound_object *next = set->objects->next;
-        (void)weir_user_object_release(set->objects->object, set->objects->count);
-        free(set->objects);
-        set->objects = next;
+    for (struct bound_object *first; (first = WEIR_POP(set->objects));) {
+        (void)weir_user_object_release(first->object, first->count);
+        free(first);
     }
-    while (set->mems) {
-        struct bound_mem *next = set->mems->next;
-        if (!set->mems->freed) {
-            weir_graph_mem_drop(set->mems->base);
+    for (struct bound_mem *first; (first = WEIR_POP(set->mems));) {
+        if (!first->freed) {
+            weir_graph_mem_drop(first->base);
         }
-        free(set->mems);
-        set->mems = next;
+        free(first);
     }
-    while (set->included) {
-        struct bound_set *bound = set->included;
-        set->included = bound->next;
-        bound->next = *pending;
-        *pending = bound;
+    for (struct bound_set *bound; (bound = WEIR_POP(set->included));) {
+        WEIR_PUSH(*pending, bound);
     }
     free(set);
 }
@@ -134,9 +118,7 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
  * recursion. */
 static void release_all(struct bound_set *pending)
 {
-    while (pending) {
-        struct bound_set *bound = pending;
-        pending = bound->next;
+    for (struct bound_set *bound; (bound = WEIR_POP(pending));) {
         pthread_mutex_lock(&weir_graph_lock);
         bool last = --bound->set->references == 0;
         pthread_mutex_unlock(&weir_graph_lock);
@@ -210,8 +192,7 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
 void weir_graph_set_function(struct weir_graph_set *set, struct weir_graph_function *function)
 {
     WEIR_LOCKED(&weir_graph_lock);
-    function->next = set->functions;
-    set->functions = function;
+    WEIR_PUSH(set->functions, function);
 }
 
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
@@ -289,14 +270,8 @@ bool weir_graph_has_mems_locked(const struct weir_graph_set *set)
 /* Is memory still allocated by an earlier launch? */
 bool weir_graph_any_live_locked(const struct weir_graph_set *set)
 {
-    bool found = false;
-    for (const struct bound_mem *m = set->mems; m && !found; m = m->next) {
-        found = !m->freed && weir_graph_mem_is_live(m->base);
-    }
-    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
-        found = weir_graph_any_live_locked(b->set);
-    }
-    return found;
+    return WEIR_LINKED(m, set->mems, !m->freed && weir_graph_mem_is_live(m->base)) ||
+           WEIR_LINKED(b, set->included, weir_graph_any_live_locked(b->set));
 }
 
 void weir_graph_account_locked(const struct weir_graph_set *set, bool freed)

@@ -55,8 +55,8 @@ static CUresult elf_size(const void *data, uint64_t *ret_bytes)
     uint64_t section_end = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
     WEIR_FAIL_IF(header.e_phoff > WEIR_IMAGE_MAX_BYTES || header.e_shoff > WEIR_IMAGE_MAX_BYTES,
                  CUDA_ERROR_INVALID_IMAGE);
-    end = program_end > end ? program_end : end;
-    end = section_end > end ? section_end : end;
+    end = WEIR_MAX(program_end, end);
+    end = WEIR_MAX(section_end, end);
     for (uint32_t i = 0; i < header.e_shnum; i++) {
         Elf64_Shdr section;
         memcpy(&section, (const char *)data + header.e_shoff + i * sizeof(section),
@@ -119,10 +119,10 @@ static CUresult size_of(const void *data, uint64_t *ret_bytes)
 static CUresult upload(const struct weir_guest_image *image, const uint8_t *data)
 {
     uint64_t piece_max = weir_staging_max_bytes();
-    piece_max = piece_max > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece_max;
+    piece_max = WEIR_MIN(piece_max, PIECE_MAX_BYTES);
     for (uint64_t offset = 0; offset < image->bytes;) {
         uint64_t left = image->bytes - offset;
-        uint64_t piece = left < piece_max ? left : piece_max;
+        uint64_t piece = WEIR_MIN(left, piece_max);
         uint64_t arena;
         WEIR_TRY(weir_staging_take(piece, &arena));
         CUresult result = weir_staging_write(arena, data + offset, piece);
@@ -241,7 +241,7 @@ CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, vo
     uint64_t piece_max = weir_staging_max_bytes();
     for (uint64_t offset = 0; result == CUDA_SUCCESS && offset < bytes;) {
         uint64_t left = bytes - offset;
-        uint64_t piece = left < piece_max ? left : piece_max;
+        uint64_t piece = WEIR_MIN(left, piece_max);
         uint64_t arena;
         result = weir_staging_take(piece, &arena);
         if (result != CUDA_SUCCESS) {
@@ -250,9 +250,7 @@ CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, vo
         struct weir_op_image_get_in in = {.offset = offset, .arena = arena, .piece_bytes = piece};
         memcpy(in.hash, hash->bytes, sizeof(in.hash));
         result = weir_call_image_get(weir_guest_channel(), &in, NULL);
-        if (result == CUDA_SUCCESS) {
-            result = weir_staging_read(arena, data + offset, piece);
-        }
+        WEIR_THEN(result, weir_staging_read(arena, data + offset, piece));
         weir_staging_free(arena);
         offset += piece;
     }

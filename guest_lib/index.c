@@ -84,13 +84,9 @@ static const struct node *overlapped_locked(const struct weir_mem *mem)
 
 bool weir_mem_insert(const struct weir_mem *mem)
 {
-    if (!mem->bytes || mem->base + mem->bytes < mem->base) {
-        return false;
-    }
+    WEIR_FAIL_IF(!mem->bytes || mem->base + mem->bytes < mem->base, false);
     struct node *node = calloc(1, sizeof *node);
-    if (!node) {
-        return false;
-    }
+    WEIR_FAIL_IF(!node, false);
     node->mem = *mem;
     weir_lock_acquire(&tree.lock);
     bool free_range = !overlapped_locked(mem);
@@ -171,9 +167,7 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
 static struct node *span_locked(uint64_t address, uint64_t bytes, struct weir_advice_span *ret_span)
 {
     struct node *node = holder_locked(address);
-    if (!node || bytes > node->mem.bytes - (address - node->mem.base)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!node || bytes > node->mem.bytes - (address - node->mem.base), NULL);
     *ret_span = (struct weir_advice_span){node->mem.base, node->mem.bytes, address, bytes};
     return node;
 }

@@ -1,6 +1,7 @@
 #include "guest_lib/inside.h"
 
 #include "base/clock.h"
+#include "base/status.h"
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <stdlib.h>
@@ -37,9 +38,7 @@ struct weir_inside *weir_inside_take(void)
             return place;
         }
     }
-    if (posix_memalign((void **)&place, sizeof *place, sizeof *place) != 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(posix_memalign((void **)&place, sizeof *place, sizeof *place) != 0, NULL);
     *place = (struct weir_inside){.taken = 1, .next = __atomic_load_n(&places, __ATOMIC_RELAXED)};
     while (!__atomic_compare_exchange_n(&places, &place->next, place, true, __ATOMIC_SEQ_CST,
                                         __ATOMIC_RELAXED)) {

@@ -44,12 +44,8 @@ static uint64_t page_floor(uint64_t address)
 
 static bool page_used_locked(uint64_t page)
 {
-    for (struct mirror *m = mirrors; m; m = m->next) {
-        if (page >= page_floor(m->address) && page < m->address + m->bytes) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(m, mirrors,
+                       page >= page_floor(m->address) && page < m->address + m->bytes) != NULL;
 }
 
 static bool in_window(uint64_t page)
@@ -115,14 +111,10 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
             .flags = to_device ? 2 : 1,
         };
         weir_guest_stream_work_begin(stream);
-        if (result == CUDA_SUCCESS) {
-            result = weir_post_copy(weir_guest_channel(), &in);
-        }
+        WEIR_THEN(result, weir_post_copy(weir_guest_channel(), &in));
         result = weir_guest_stream_work_end(stream, result);
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        if (result == CUDA_SUCCESS) {
-            result = weir_guest_stream_wait(&point);
-        }
+        WEIR_THEN(result, weir_guest_stream_wait(&point));
         if (result == CUDA_SUCCESS && !to_device) {
             result = weir_staging_read(arena, data + at, piece);
         }
@@ -341,11 +333,9 @@ void weir_managed_forget(const void *owner)
 bool weir_managed_variable_moves(uint64_t address, uint64_t bytes)
 {
     WEIR_LOCKED(&lock);
-    const struct mirror *m = mirrors;
-    while (m && (m->known || address - m->address >= m->bytes)) {
-        m = m->next;
-    }
-    return m && bytes <= m->bytes - (address - m->address);
+    const struct mirror *mirror =
+        WEIR_LINKED(m, mirrors, !m->known && address - m->address < m->bytes);
+    return mirror && bytes <= mirror->bytes - (address - mirror->address);
 }
 
 void weir_managed_context_gone(void)

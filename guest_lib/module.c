@@ -54,12 +54,7 @@ static void function_free(struct weir_guest_function *function)
 
 static struct weir_guest_function *find_locked(struct weir_image_object *image, const char *name)
 {
-    for (struct weir_guest_function *f = image->functions; f; f = f->next) {
-        if (strcmp(f->name, name) == 0) {
-            return f;
-        }
-    }
-    return NULL;
+    return WEIR_LINKED(f, image->functions, strcmp(f->name, name) == 0);
 }
 
 /* A function's properties, as the replies of two operations contain them. */
@@ -141,8 +136,7 @@ static CUresult discover(struct weir_image_object *image, const char *name,
         other = find_locked(image, name);
         result = other || !image->gone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
         if (!other && result == CUDA_SUCCESS) {
-            function->next = image->functions;
-            image->functions = function;
+            WEIR_PUSH(image->functions, function);
         }
         weir_lock_release(&image->lock);
     }
@@ -271,12 +265,9 @@ CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
 
 static void image_finish(struct weir_image_object *image)
 {
-    struct weir_guest_function *function = image->functions;
-    while (function) {
-        struct weir_guest_function *next = function->next;
+    for (struct weir_guest_function *function; (function = WEIR_POP(image->functions));) {
         weir_guest_object_remove(WEIR_KIND_FUNCTION, function->handle);
         function_free(function);
-        function = next;
     }
     free(image->names);
 }

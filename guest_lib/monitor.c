@@ -221,7 +221,7 @@ static nvmlReturn_t monitor_memory(uint32_t device, uint64_t *ret_free_bytes,
     if (result == NVML_SUCCESS) {
         /* As in cuMemGetInfo, unused memory that was granted to this process counts as free. */
         uint64_t available = out.free + cached_bytes(device);
-        *ret_free_bytes = available < out.total ? available : out.total;
+        *ret_free_bytes = WEIR_MIN(available, out.total);
         *ret_total_bytes = out.total;
     }
     return result;

@@ -120,9 +120,7 @@ CUresult weir_moves_take(uint64_t address, uint64_t bytes)
         for (uint32_t i = 0; result == CUDA_SUCCESS && i < out.n_bases && i < out.n_sizes; i++) {
             result = unmap(out.bases[i], out.sizes[i]);
         }
-        if (result == CUDA_SUCCESS) {
-            result = weir_post_managed_taken(weir_guest_channel(), NULL);
-        }
+        WEIR_THEN(result, weir_post_managed_taken(weir_guest_channel(), NULL));
     } while (result == CUDA_SUCCESS && out.n_bases == WEIR_OP_managed_take_out_bases_max);
     return result;
 }

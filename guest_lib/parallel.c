@@ -34,7 +34,7 @@ static void copy_slices(void)
             return;
         }
         uint64_t left = team.bytes - at;
-        memcpy(team.dst + at, team.src + at, left < SLICE_BYTES ? left : SLICE_BYTES);
+        memcpy(team.dst + at, team.src + at, WEIR_MIN(left, SLICE_BYTES));
     }
 }
 
@@ -77,7 +77,7 @@ static void *helper_main(void *arg)
 static void start_helpers_locked(void)
 {
     int want = weir_guest.n_cpus / 2 - 1;
-    want = want > MAX_HELPERS ? MAX_HELPERS : want;
+    want = WEIR_MIN(want, MAX_HELPERS);
     team.n_helpers = 0;
     for (int i = 0; i < want; i++) {
         pthread_t thread;

@@ -79,12 +79,8 @@ static uint8_t what_of(const char *name)
         {"cuDevicePrimaryCtxRetain", WEIR_PROFILE_MAKE_CONTEXT},
         {"cuStreamCreate", WEIR_PROFILE_MAKE_STREAM},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (begins(name, kinds[i].begins)) {
-            return kinds[i].what;
-        }
-    }
-    return WEIR_PROFILE_NOTHING;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(kinds), begins(name, kinds[i].begins));
+    return at < WEIR_COUNT(kinds) ? kinds[at].what : WEIR_PROFILE_NOTHING;
 }
 
 /* Find the sides of a copy that the function's name tells. */
@@ -100,7 +96,7 @@ static void sides_of(const char *name, struct symbol_about *ret)
         {"DtoA", WEIR_PROFILE_MEMORY_DEVICE, WEIR_PROFILE_MEMORY_ARRAY},
         {"AtoA", WEIR_PROFILE_MEMORY_ARRAY, WEIR_PROFILE_MEMORY_ARRAY},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(ways); i++) {
         if (begins(name + strlen("cuMemcpy"), ways[i].text)) {
             ret->source = ways[i].source;
             ret->target = ways[i].target;
@@ -325,7 +321,7 @@ static void name_call(enum weir_symbol symbol, const uint64_t *words, uint8_t by
     call->symbol = (uint32_t)symbol;
     call->words = words;
     call->word_bytes = bytes;
-    call->n_words = log->n_args < ARGS_MAX ? log->n_args : ARGS_MAX;
+    call->n_words = WEIR_MIN(log->n_args, ARGS_MAX);
     for (uint32_t i = 0; i < call->n_words; i++) {
         bytes[i] = bytes_of(&weir_calls_log_args[log->first + i]);
     }

@@ -80,16 +80,12 @@ bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region
 
 void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region)
 {
-    struct weir_range_block *block = region->first;
-    while (block) {
-        struct weir_range_block *next = block->next;
+    for (struct weir_range_block *block; (block = WEIR_POP(region->first));) {
         if (!block->used) {
             class_remove(heap, block);
         }
         drop_struct(heap, block);
-        block = next;
     }
-    region->first = NULL;
     region->used_bytes = 0;
 }
 
@@ -134,16 +130,12 @@ static struct weir_range_block *find_block(struct weir_range_heap *heap, uint64_
 struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uint64_t bytes)
 {
     uint64_t grain = heap->grain_bytes;
-    if (bytes > UINT64_MAX - grain) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(bytes > UINT64_MAX - grain, NULL);
     bytes = (bytes + grain - 1) & ~(grain - 1);
     struct weir_range_block *block = find_block(heap, bytes);
     WEIR_FAIL_IF(!block, NULL);
     struct weir_range_block *rest = NULL;
-    if (block->bytes > bytes && !(rest = new_struct(heap))) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(block->bytes > bytes && !(rest = new_struct(heap)), NULL);
     class_remove(heap, block);
     if (rest) {
         rest->base = block->base + bytes;

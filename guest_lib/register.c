@@ -268,7 +268,7 @@ uint64_t weir_register_alike(uint64_t address, uint64_t bytes)
     uint64_t alike = weir_pages_at(address, &device, &next);
     pthread_mutex_unlock(&lock);
     alike = alike ? alike : next;
-    return alike < bytes ? alike : bytes;
+    return WEIR_MIN(alike, bytes);
 }
 
 bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t bytes,

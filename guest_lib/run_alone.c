@@ -100,12 +100,7 @@ static bool is_dead(const struct alone *alone, pid_t tid)
 
 static bool is_known(const struct alone *alone, pid_t tid)
 {
-    for (uint32_t i = 0; i < alone->n; i++) {
-        if (alone->threads[i].tid == tid) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, alone->n, alone->threads[i].tid == tid);
 }
 
 static bool attach(struct alone *alone, pid_t tid)
@@ -157,12 +152,7 @@ static bool may_begin_anew(unsigned long call)
         SYS_semtimedop, CALL_IO_URING_ENTER, SYS_io_getevents,  SYS_io_pgetevents,   SYS_read,
         SYS_readv,      SYS_write,           SYS_writev,        SYS_recvfrom,        SYS_recvmsg,
         SYS_recvmmsg,   SYS_sendto,          SYS_sendmsg,       SYS_accept,          SYS_accept4};
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        if (calls[i] == call) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_COUNT(calls), calls[i] == call);
 }
 
 /* Restart the call. It still returns EINTR if a signal has come for which the program has a

@@ -124,9 +124,7 @@ static bool make_room(size_t more)
     if (n_pieces + more > room_pieces) {
         size_t room = 2 * (n_pieces + more);
         struct piece **bigger = realloc(pieces, room * sizeof(*bigger));
-        if (!bigger) {
-            return false;
-        }
+        WEIR_FAIL_IF(!bigger, false);
         pieces = bigger;
         room_pieces = room;
     }
@@ -194,7 +192,7 @@ uint64_t weir_pages_at(uint64_t address, uint64_t *ret_device, uint64_t *ret_nex
 /* Is the mapping a piece's file, with the pages in their places? */
 static bool is_of_piece(const struct weir_mapping *map, uint64_t from)
 {
-    size_t at = piece_after(map->from > from ? map->from : from);
+    size_t at = piece_after(WEIR_MAX(map->from, from));
     const struct piece *piece = at < n_pieces ? pieces[at] : NULL;
     return piece && map->shared && piece->first < map->to && map->inode == piece->inode &&
            map->major == piece->major && map->minor == piece->minor &&
@@ -215,9 +213,8 @@ static bool note_part(const struct weir_mapping *map, void *user)
         parts->short_of_memory = true;
         return false;
     }
-    parts->all[parts->n++] =
-        (struct part){map->from > parts->from ? map->from : parts->from,
-                      map->to < parts->to ? map->to : parts->to, map->protection};
+    parts->all[parts->n++] = (struct part){map->from > parts->from ? map->from : parts->from,
+                                           WEIR_MIN(map->to, parts->to), map->protection};
     return true;
 }
 
@@ -484,7 +481,7 @@ static bool move_piece_in(struct piece *piece, const struct parts *parts)
     uint64_t at = piece->first, end = piece->first + piece->bytes;
     for (size_t i = part_after(parts, at); at < end; i++) {
         const struct part *part = &parts->all[i];
-        uint64_t to = part->to < end ? part->to : end;
+        uint64_t to = WEIR_MIN(part->to, end);
         while (at < to) {
             uint64_t bytes = to - at < STEP_BYTES ? to - at : STEP_BYTES;
             struct move move = {piece, (uint8_t *)(uintptr_t)at, piece->file + (at - piece->first),
@@ -520,7 +517,7 @@ static bool make_private(struct piece *piece)
         for (uint64_t at = parts.all[i].from, bytes; at < parts.all[i].to && good; at += bytes) {
             uint64_t left = parts.all[i].to - at;
             void *program = (void *)(uintptr_t)at;
-            bytes = left < STEP_BYTES ? left : STEP_BYTES;
+            bytes = WEIR_MIN(left, STEP_BYTES);
             void *alias = map_again(piece, program, bytes);
             good = alias != MAP_FAILED && mprotect(alias, bytes, PROT_READ | PROT_WRITE) == 0;
             struct move move = {piece, program, alias, bytes, parts.all[i].protection};
@@ -708,9 +705,7 @@ void weir_pages_before_fork(void)
 
 void weir_pages_after_fork(bool child)
 {
-    while (fork_copies) {
-        struct fork_copy *copy = fork_copies;
-        fork_copies = copy->next;
+    for (struct fork_copy *copy; (copy = WEIR_POP(fork_copies));) {
         if (child) {
             (void)!mremap(copy->copy, copy->bytes, copy->bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                           copy->program);

@@ -73,10 +73,8 @@ CUresult weir_staging_init(uint64_t arena_bytes)
 
 static void free_flights(struct flight *flight)
 {
-    while (flight) {
-        struct flight *next = flight->next;
-        free(flight);
-        flight = next;
+    for (struct flight *first; (first = WEIR_POP(flight));) {
+        free(first);
     }
 }
 
@@ -96,7 +94,7 @@ void weir_staging_finish(void)
 uint64_t weir_staging_max_bytes(void)
 {
     uint64_t quarter = staging.bytes / 4;
-    return quarter < WEIR_SEGMENT_PART_MAX_BYTES ? quarter : WEIR_SEGMENT_PART_MAX_BYTES;
+    return WEIR_MIN(quarter, WEIR_SEGMENT_PART_MAX_BYTES);
 }
 
 static void give_locked(struct weir_range_block *block)
@@ -119,8 +117,7 @@ static void harvest_locked(unsigned int limit)
             staging.last = at;
         }
         give_locked(flight->block);
-        flight->next = staging.spare;
-        staging.spare = flight;
+        WEIR_PUSH(staging.spare, flight);
     }
 }
 

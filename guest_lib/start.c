@@ -116,8 +116,7 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     for (uint32_t i = 0; i < welcome->n_devices; i++) {
         uint64_t bytes = welcome->devices[i].granularity_bytes;
         bytes = bytes ? bytes : 2 << 20;
-        weir_guest.granularity_bytes =
-            bytes > weir_guest.granularity_bytes ? bytes : weir_guest.granularity_bytes;
+        weir_guest.granularity_bytes = WEIR_MAX(bytes, weir_guest.granularity_bytes);
     }
     if (weir_guest.same_process || !welcome->window_bytes) {
         return CUDA_SUCCESS;

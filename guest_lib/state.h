@@ -128,12 +128,9 @@ bool weir_guest_can_access(CUdevice device, CUdevice peer);
 /** Find the device with this ordinal of the host; -1: it is not visible. */
 static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
 {
-    for (int i = 0; i < weir_guest.n_devices; i++) {
-        if (weir_guest.devices[i].host_ordinal == host_ordinal) {
-            return i;
-        }
-    }
-    return -1;
+    int at =
+        WEIR_FIRST(i, weir_guest.n_devices, weir_guest.devices[i].host_ordinal == host_ordinal);
+    return at < weir_guest.n_devices ? at : -1;
 }
 
 /** A call is about to fail with CUDA_ERROR_OUT_OF_MEMORY, since the host had no memory: ask the

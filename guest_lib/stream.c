@@ -36,9 +36,7 @@ static struct {
 
 void weir_streams_finish(void)
 {
-    while (pool.slabs) {
-        struct slab *slab = pool.slabs;
-        pool.slabs = slab->next;
+    for (struct slab *slab; (slab = WEIR_POP(pool.slabs));) {
         free(slab);
     }
     memset(&pool, 0, sizeof pool);
@@ -58,8 +56,7 @@ static struct weir_guest_stream *take_struct(void)
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
-            slab->next = pool.slabs;
-            pool.slabs = slab;
+            WEIR_PUSH(pool.slabs, slab);
             for (int i = 0; i < SLAB_STREAMS; i++) {
                 slab->streams[i].next_in_ctx = pool.free;
                 pool.free = &slab->streams[i];
@@ -580,9 +577,7 @@ CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx)
     struct points points = {.cap = SYNC_POINTS};
     points.all = points.fixed;
     CUresult result = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS) {
-        result = wait_points(ctx, &points);
-    }
+    WEIR_THEN(result, wait_points(ctx, &points));
     if (points.all != points.fixed) {
         free(points.all);
     }

@@ -63,10 +63,7 @@ static CUresult new_own_stream(struct weir_guest_ctx *ctx, struct own_stream *sl
 
 static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_stream **ret_stream)
 {
-    struct own_stream *own = own_streams;
-    while (own && own->ctx != ctx) {
-        own = own->next;
-    }
+    struct own_stream *own = WEIR_LINKED(s, own_streams, s->ctx == ctx);
     if (own && is_alive(own)) {
         *ret_stream = own->stream;
         return CUDA_SUCCESS;
@@ -79,8 +76,7 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
             free(own);
             return result;
         }
-        own->next = own_streams;
-        own_streams = own;
+        WEIR_PUSH(own_streams, own);
         pthread_once(&own_once, make_key);
         if (own_key_made) {
             pthread_setspecific(own_key, own_streams);

@@ -39,7 +39,7 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
             device->attributes[attribute->id] = (int)attribute->value;
         }
     }
-    for (size_t i = 0; i < sizeof overrides / sizeof overrides[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(overrides); i++) {
         device->attributes[overrides[i].id] = overrides[i].value;
     }
     /* No concurrent access: allocations are shared, but __managed__ variables copied

@@ -183,8 +183,7 @@ static CUresult add_slab_locked(void)
         free(slab);
         return result;
     }
-    slab->next = spaces.slabs;
-    spaces.slabs = slab;
+    WEIR_PUSH(spaces.slabs, slab);
     return CUDA_SUCCESS;
 }
 
@@ -277,9 +276,7 @@ void weir_guest_vmm_spaces_finish(void)
             munmap((void *)(uintptr_t)spaces.all[i].base, spaces.all[i].bytes);
         }
     }
-    while (spaces.slabs) {
-        struct slab *slab = spaces.slabs;
-        spaces.slabs = slab->next;
+    for (struct slab *slab; (slab = WEIR_POP(spaces.slabs));) {
         if (!weir_guest.same_process) {
             munmap((void *)(uintptr_t)slab->region.base, slab->region.bytes);
         }

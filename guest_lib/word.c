@@ -41,9 +41,7 @@ void weir_words_finish(void)
 static bool take_returned_locked(uint32_t *ret_word, uint32_t *ret_value)
 {
     struct returned_word *oldest = &words.queue[words.head];
-    if (weir_channel_word(&weir_guest.channel, oldest->word) != oldest->last_value) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_channel_word(&weir_guest.channel, oldest->word) != oldest->last_value, false);
     *ret_word = oldest->word;
     *ret_value = oldest->last_value;
     words.head = (words.head + 1) % weir_guest.channel.n_words;

@@ -81,14 +81,11 @@ static bool add_result(struct share *share, const json_t *result, struct weir_di
     const char *name = text_of(result, "device");
     uint64_t bytes, compute_pct, whole;
 
-    if (strcmp(text_of(result, "pool"), node->name) != 0) {
-        return REFUSE(diag, "device '%.60s' is of pool '%.60s', not of this node", name,
-                      text_of(result, "pool"));
-    }
+    WEIR_FAIL_IF(strcmp(text_of(result, "pool"), node->name) != 0,
+                 REFUSE(diag, "device '%.60s' is of pool '%.60s', not of this node", name,
+                        text_of(result, "pool")));
     int gpu = gpu_of(node, name);
-    if (gpu < 0) {
-        return REFUSE(diag, "this node has no device '%.60s'", name);
-    }
+    WEIR_FAIL_IF(gpu < 0, REFUSE(diag, "this node has no device '%.60s'", name));
     whole = weir_kube_memory(node, &node->gpus[gpu]) / (node->slots != 0 ? node->slots : 1);
     if (!counted(result, "memory", whole, &bytes, diag) ||
         !counted(result, "compute", 0, &compute_pct, diag)) {
@@ -267,11 +264,10 @@ static bool say_devices(const struct share *share, json_t *words, struct weir_di
         if (share->bytes[i] == 0) {
             continue;
         }
-        if (n != 0 && share->compute_pct[i] != compute_pct) {
-            return REFUSE(diag,
-                          "the claim's GPUs have different amounts of compute: a share has one "
-                          "for all of its GPUs");
-        }
+        WEIR_FAIL_IF(n != 0 && share->compute_pct[i] != compute_pct,
+                     REFUSE(diag,
+                            "the claim's GPUs have different amounts of compute: a share has one "
+                            "for all of its GPUs"));
         compute_pct = share->compute_pct[i];
         sum += share->bytes[i];
         snprintf(list + at, sizeof list - at, "%s%s", n == 0 ? "" : ",", share->node->gpus[i].uuid);
@@ -279,9 +275,7 @@ static bool say_devices(const struct share *share, json_t *words, struct weir_di
                  (unsigned long long)((share->bytes[i] + (1 << 20) - 1) >> 20));
         n++;
     }
-    if (n == 0) {
-        return REFUSE(diag, "the claim has no device of " WEIR_KUBE_DRIVER);
-    }
+    WEIR_FAIL_IF(n == 0, REFUSE(diag, "the claim has no device of " WEIR_KUBE_DRIVER));
     json_array_append_new(words, json_sprintf("memory=%llu", (unsigned long long)sum));
     if (n > 1) {
         json_array_append_new(words, json_sprintf("device_memory=%s", quotas));
@@ -362,9 +356,7 @@ json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
     struct weir_diag diag;
     char name[WEIR_KUBE_DEVICE_BYTES];
 
-    if (!weir_kube_device_name(node, index, name)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_kube_device_name(node, index, name), NULL);
     json_t *words = json_array();
     share.bytes[index / node->slots] =
         weir_kube_memory(node, &node->gpus[index / node->slots]) / node->slots;

@@ -187,7 +187,7 @@ static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *
 
     (void)user;
     if (left != 0) {
-        left = left < room ? left : room;
+        left = WEIR_MIN(left, room);
         memcpy(to, call->out + call->out_sent, left);
         call->out_sent += left;
         if (call->out_sent == call->out_bytes) {

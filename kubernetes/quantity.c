@@ -64,7 +64,7 @@ void weir_quantity_text(uint64_t value, char text[32])
     static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi"};
     size_t i = 0;
 
-    for (; value != 0 && value % 1024 == 0 && i + 1 < sizeof units / sizeof units[0]; i++) {
+    for (; value != 0 && value % 1024 == 0 && i + 1 < WEIR_COUNT(units); i++) {
         value /= 1024;
     }
     snprintf(text, 32, "%llu%s", (unsigned long long)value, units[i]);

@@ -35,9 +35,7 @@ bool weir_records_put(const char *folder, const json_t *record)
                      ? weir_replace_begin(path)
                      : NULL;
 
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     /* No fsync: a power cut ends all pods, and a claim without a file is prepared again. */
     return weir_replace_end(file, path, json_dumpf(record, file, JSON_COMPACT) == 0);
 }

@@ -29,7 +29,7 @@ static json_t *counted(const struct weir_kube_node *node, const struct weir_kube
     char all[32], usual[32];
 
     weir_quantity_text(whole, all);
-    weir_quantity_text(whole < USUAL_BYTES ? whole : USUAL_BYTES, usual);
+    weir_quantity_text(WEIR_MIN(whole, USUAL_BYTES), usual);
     return json_pack("{s:{s:s, s:{s:s, s:{s:s, s:s, s:s}}}, s:{s:s, s:{s:s, s:{s:s, s:s, s:s}}}}",
                      "memory", "value", all, "requestPolicy", "default", usual, "validRange", "min",
                      "1Mi", "max", all, "step", "1Mi", "compute", "value", "100", "requestPolicy",

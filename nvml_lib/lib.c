@@ -159,12 +159,8 @@ const char *nvmlErrorString(nvmlReturn_t result)
         {29, "Invalid state"},
         {30, "Reset type not supported"},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].code == (int)result) {
-            return texts[i].text;
-        }
-    }
-    return "Unknown Error";
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(texts), texts[i].code == (int)result);
+    return at < WEIR_COUNT(texts) ? texts[at].text : "Unknown Error";
 }
 
 /*

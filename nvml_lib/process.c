@@ -171,9 +171,7 @@ static bool name_from_host(unsigned int pid, char *name, size_t bytes)
 {
     struct weir_nvml_process_list *list;
     bool found = false;
-    if (weir_nvml_processes(weir_nvml_device(0), &list) != NVML_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_nvml_processes(weir_nvml_device(0), &list) != NVML_SUCCESS, false);
     for (uint32_t i = 0; i < list->n && !found; i++) {
         if (list->entries[i].pid == pid) {
             weir_nvml_process_name(&list->entries[i], name, bytes);

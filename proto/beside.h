@@ -32,9 +32,7 @@ static inline void *weir_library_beside(uintptr_t function, const char *name)
 {
     Dl_info info;
     char path[PATH_MAX];
-    if (!dladdr((void *)function, &info) || !info.dli_fname) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!dladdr((void *)function, &info) || !info.dli_fname, NULL);
     const char *slash = strrchr(info.dli_fname, '/');
     int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
     int bytes = snprintf(path, sizeof path, "%.*s%s", folder, info.dli_fname, name);
@@ -55,9 +53,7 @@ static inline const void *weir_libcuda_table(void *library, const uint8_t id[16]
     int (*get)(const void **ret_table, const void *id);
     const void *found = NULL;
     *(void **)&get = library ? dlsym(library, "cuGetExportTable") : NULL;
-    if (!get || get(&found, id) != 0 || !found) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!get || get(&found, id) != 0 || !found, NULL);
     const struct weir_table_head *head = found;
     return head->table_bytes >= bytes && head->version == version ? found : NULL;
 }

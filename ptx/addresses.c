@@ -159,12 +159,9 @@ static enum weir_status walk_func(const struct weir_ptx_func *func, bool *reache
 
 static bool begins_with_address(const struct weir_ptx_var *var)
 {
-    for (uint32_t i = 0; i < var->n_inits; i++) {
-        if (var->inits[i].kind == WEIR_PTX_INIT_VAR || var->inits[i].kind == WEIR_PTX_INIT_FUNC) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, var->n_inits,
+                    var->inits[i].kind == WEIR_PTX_INIT_VAR ||
+                        var->inits[i].kind == WEIR_PTX_INIT_FUNC);
 }
 
 enum weir_status weir_ptx_addresses(const struct weir_ptx_module *module, bool *ret_reached,

@@ -106,9 +106,7 @@ static enum weir_status scan_all(struct builder *b)
             continue;
         }
         status = weir_ptx_scan_func(b->module, func, b->taken, b->stamps, &b->scans[i]);
-        if (status == WEIR_OK) {
-            status = weir_ptx_flow_init(func, &b->flows[i]);
-        }
+        WEIR_THEN(status, weir_ptx_flow_init(func, &b->flows[i]));
         if (status == WEIR_OK) {
             mark_parted(&b->scans[i], &b->flows[i]);
         }
@@ -644,9 +642,7 @@ enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t
     WEIR_FAIL_IF(!analysis, WEIR_ERR_NO_MEMORY);
     analysis->module = module;
     enum weir_status status = begin(&b, module, flags);
-    if (status == WEIR_OK) {
-        status = analyze(&b, analysis);
-    }
+    WEIR_THEN(status, analyze(&b, analysis));
     finish(&b);
     if (status != WEIR_OK) {
         weir_ptx_analysis_destroy(analysis);

@@ -27,12 +27,7 @@ const char *weir_ptx_form_text(enum weir_ptx_form form)
 
 enum weir_ptx_form weir_ptx_form_from_text(const char *text)
 {
-    for (int i = 0; i < WEIR_PTX_FORM_COUNT; i++) {
-        if (strcmp(forms[i], text) == 0) {
-            return (enum weir_ptx_form)i;
-        }
-    }
-    return WEIR_PTX_FORM_COUNT;
+    return (enum weir_ptx_form)WEIR_FIRST(i, WEIR_PTX_FORM_COUNT, strcmp(forms[i], text) == 0);
 }
 
 uint64_t weir_ptx_kernel_refusals(const struct weir_ptx_kernel *kernel, enum weir_ptx_form form)

@@ -54,9 +54,8 @@ static bool check_operand(const struct check *c, const struct weir_ptx_operand *
 {
     bool ok = true;
 
-    if (depth > WEIR_PTX_MAX_NESTING + 1) {
-        return bad(c, "%s: operand is nested too deeply", op_name(c));
-    }
+    WEIR_FAIL_IF(depth > WEIR_PTX_MAX_NESTING + 1,
+                 bad(c, "%s: operand is nested too deeply", op_name(c)));
     if (op->kind == WEIR_PTX_OPERAND_REG ||
         (op->kind == WEIR_PTX_OPERAND_MEM && op->base == WEIR_PTX_BASE_REG)) {
         ok = check_reg(c, op->reg);
@@ -68,12 +67,10 @@ static bool check_operand(const struct check *c, const struct weir_ptx_operand *
     if (ok && op->reg2 != WEIR_PTX_NONE) {
         ok = check_reg(c, op->reg2);
     }
-    if (ok && op->negated && reg_of(c, op->reg)->type != WEIR_PTX_TYPE_PRED) {
-        return bad(c, "%s: '!' before something not a predicate", op_name(c));
-    }
-    if (ok && op->kind == WEIR_PTX_OPERAND_LABEL && op->label >= c->func->n_labels) {
-        return bad(c, "%s: label %u does not exist", op_name(c), op->label);
-    }
+    WEIR_FAIL_IF(ok && op->negated && reg_of(c, op->reg)->type != WEIR_PTX_TYPE_PRED,
+                 bad(c, "%s: '!' before something not a predicate", op_name(c)));
+    WEIR_FAIL_IF(ok && op->kind == WEIR_PTX_OPERAND_LABEL && op->label >= c->func->n_labels,
+                 bad(c, "%s: label %u does not exist", op_name(c), op->label));
     for (uint32_t i = 0; ok && i < op->n_elems; i++) {
         ok = check_operand(c, &op->elems[i], depth + 1);
     }
@@ -83,12 +80,7 @@ static bool check_operand(const struct check *c, const struct weir_ptx_operand *
 static bool is_writable(const struct weir_ptx_operand *op)
 {
     if (op->kind == WEIR_PTX_OPERAND_VECTOR) {
-        for (uint32_t i = 0; i < op->n_elems; i++) {
-            if (!is_writable(&op->elems[i])) {
-                return false;
-            }
-        }
-        return true;
+        return !WEIR_ANY(i, op->n_elems, !is_writable(&op->elems[i]));
     }
     return op->kind == WEIR_PTX_OPERAND_SINK ||
            (op->kind == WEIR_PTX_OPERAND_REG && !op->negated && !op->minus);
@@ -179,11 +171,10 @@ static bool check_widths(const struct check *c)
     for (uint32_t i = 0; i < inst->n_operands; i++) {
         const struct weir_ptx_operand *op = &inst->operands[i];
 
-        if (op->kind == WEIR_PTX_OPERAND_REG && reg_of(c, op->reg)->bits != want) {
-            return bad(c, "%s.%s: operand %u is a register of %u bits", op_name(c),
-                       weir_ptx_type_text((enum weir_ptx_type)inst->types[0]), i,
-                       reg_of(c, op->reg)->bits);
-        }
+        WEIR_FAIL_IF(op->kind == WEIR_PTX_OPERAND_REG && reg_of(c, op->reg)->bits != want,
+                     bad(c, "%s.%s: operand %u is a register of %u bits", op_name(c),
+                         weir_ptx_type_text((enum weir_ptx_type)inst->types[0]), i,
+                         reg_of(c, op->reg)->bits));
     }
     return true;
 }
@@ -194,9 +185,8 @@ static bool check_tables(const struct check *c)
         const struct weir_ptx_table *table = c->func->tables[i];
 
         for (uint32_t j = 0; table->kind == WEIR_PTX_TABLE_BRANCH && j < table->n; j++) {
-            if (table->labels[j] >= c->func->n_labels) {
-                return bad(c, "branch target %u does not exist", table->labels[j]);
-            }
+            WEIR_FAIL_IF(table->labels[j] >= c->func->n_labels,
+                         bad(c, "branch target %u does not exist", table->labels[j]));
         }
     }
     return true;
@@ -217,15 +207,12 @@ static bool check_call(const struct check *c)
     if (c->inst->op != WEIR_PTX_OP_CALL) {
         return true;
     }
-    if (ops[0].kind != WEIR_PTX_OPERAND_LIST || ops[2].kind != WEIR_PTX_OPERAND_LIST) {
-        return bad(c, "call: operands are not in their places");
-    }
-    if (ops[1].kind == WEIR_PTX_OPERAND_FUNC && ops[1].func->is_entry) {
-        return bad(c, "call: '%s' is an entry", ops[1].func->name);
-    }
-    if (c->inst->n_operands == 4 && ops[3].table->kind == WEIR_PTX_TABLE_BRANCH) {
-        return bad(c, "call: prototype is a list of branch targets");
-    }
+    WEIR_FAIL_IF(ops[0].kind != WEIR_PTX_OPERAND_LIST || ops[2].kind != WEIR_PTX_OPERAND_LIST,
+                 bad(c, "call: operands are not in their places"));
+    WEIR_FAIL_IF(ops[1].kind == WEIR_PTX_OPERAND_FUNC && ops[1].func->is_entry,
+                 bad(c, "call: '%s' is an entry", ops[1].func->name));
+    WEIR_FAIL_IF(c->inst->n_operands == 4 && ops[3].table->kind == WEIR_PTX_TABLE_BRANCH,
+                 bad(c, "call: prototype is a list of branch targets"));
     return true;
 }
 
@@ -242,12 +229,8 @@ static bool check_inst(const struct check *c)
         (!check_reg(c, inst->guard) || reg_of(c, inst->guard)->type != WEIR_PTX_TYPE_PRED)) {
         return bad(c, "%s: guard is not a predicate", op_name(c));
     }
-    for (uint32_t i = 0; i < inst->n_operands; i++) {
-        if (!check_operand(c, &inst->operands[i], 0)) {
-            return false;
-        }
-    }
-    return check_dst(c) && check_address(c) && check_preds(c) && check_widths(c) && check_call(c);
+    return !WEIR_ANY(i, inst->n_operands, !check_operand(c, &inst->operands[i], 0)) &&
+           check_dst(c) && check_address(c) && check_preds(c) && check_widths(c) && check_call(c);
 }
 
 /* Check one function with a body. @return false with diag filled */
@@ -256,9 +239,8 @@ static bool check_func(const struct weir_ptx_func *func, struct weir_diag *diag)
     struct check c = {.func = func, .diag = diag};
 
     for (uint32_t i = 0; i < func->n_labels; i++) {
-        if (func->labels[i].inst > func->n_insts) {
-            return bad(&c, "label '%s' is past the end", func->labels[i].name);
-        }
+        WEIR_FAIL_IF(func->labels[i].inst > func->n_insts,
+                     bad(&c, "label '%s' is past the end", func->labels[i].name));
     }
     WEIR_FAIL_IF(!check_tables(&c), false);
     for (uint32_t i = 0; i < func->n_insts; i++) {

@@ -35,9 +35,7 @@ static bool decode_one(struct weir_ptx_inst *inst, enum weir_ptx_mod mod)
 {
     switch (weir_ptx_mod_slot(mod)) {
     case WEIR_PTX_SLOT_TYPE:
-        if (inst->n_types == WEIR_PTX_MAX_TYPES) {
-            return false;
-        }
+        WEIR_FAIL_IF(inst->n_types == WEIR_PTX_MAX_TYPES, false);
         inst->types[inst->n_types++] = (uint8_t)mod;
         break;
     case WEIR_PTX_SLOT_SPACE:

@@ -407,11 +407,10 @@ static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_pt
                            WEIR_PTX_OPF_CALL | WEIR_PTX_OPF_CONVERGENT | WEIR_PTX_OPF_MBARRIER |
                            WEIR_PTX_OPF_MATRIX;
 
-    for (uint32_t i = 0; i < inst->n_operands; i++) {
-        if (inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
-            !is_common_sreg(inst->operands[i].sreg)) {
-            return true;
-        }
+    if (WEIR_ANY(i, inst->n_operands,
+                 inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
+                     !is_common_sreg(inst->operands[i].sreg))) {
+        return true;
     }
     switch (inst->op) {
     case WEIR_PTX_OP_LD:

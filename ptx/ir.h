@@ -20,6 +20,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/search.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -459,12 +460,7 @@ uint32_t weir_ptx_sreg_bits(enum weir_ptx_sreg sreg);
 /** Does an instruction have this suffix? */
 static inline bool weir_ptx_inst_has(const struct weir_ptx_inst *inst, enum weir_ptx_mod mod)
 {
-    for (uint32_t i = 0; i < inst->n_mods; i++) {
-        if (inst->mods[i] == mod) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, inst->n_mods, inst->mods[i] == mod);
 }
 
 /** Does this form of the opcode write operand 0? @thread any */

@@ -221,9 +221,7 @@ static bool regmap_grow(struct weir_ptx_regmap *map)
 
 uint32_t *weir_ptx_regmap_get(struct weir_ptx_regmap *map, uint64_t key)
 {
-    if (map->n_used * 2 >= map->n_slots && !regmap_grow(map)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(map->n_used * 2 >= map->n_slots && !regmap_grow(map), NULL);
     struct weir_ptx_regmap_slot *slot = probe(map, key);
 
     if (!slot->key) {

@@ -24,12 +24,8 @@ static const struct {
 
 static enum weir_ptx_linkage parse_linkage(struct weir_ptx_parser *p)
 {
-    for (size_t i = 0; i < sizeof(linkages) / sizeof(*linkages); i++) {
-        if (weir_ptx_accept_dot(p, linkages[i].text)) {
-            return linkages[i].linkage;
-        }
-    }
-    return WEIR_PTX_LINKAGE_NONE;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(linkages), weir_ptx_accept_dot(p, linkages[i].text));
+    return at < WEIR_COUNT(linkages) ? linkages[at].linkage : WEIR_PTX_LINKAGE_NONE;
 }
 
 static struct weir_ptx_item *add_item(struct weir_ptx_parser *p, enum weir_ptx_item_kind kind)
@@ -48,9 +44,8 @@ static bool parse_version(struct weir_ptx_parser *p)
     unsigned major = 0, minor = 0;
     char text[16];
 
-    if (!weir_ptx_accept_dot(p, "version")) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .version");
-    }
+    WEIR_FAIL_IF(!weir_ptx_accept_dot(p, "version"),
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .version"));
     if (p->tok.kind == WEIR_PTX_TOKEN_FLOAT) {
         snprintf(text, sizeof(text), "%.*s", (int)(p->lexer.at - p->tok.start), p->tok.start);
     }
@@ -84,9 +79,8 @@ static bool parse_target(struct weir_ptx_parser *p)
 {
     struct weir_ptx_module *module = p->module;
 
-    if (!weir_ptx_accept_dot(p, "target")) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .target");
-    }
+    WEIR_FAIL_IF(!weir_ptx_accept_dot(p, "target"),
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected .target"));
     do {
         if (weir_ptx_at_ident(p, "debug")) {
             module->target_debug = !(p->flags & WEIR_PTX_DROP_DEBUG);
@@ -101,9 +95,8 @@ static bool parse_target(struct weir_ptx_parser *p)
         }
         WEIR_FAIL_IF(!weir_ptx_next(p), false);
     } while (weir_ptx_accept(p, ','));
-    if (module->sm == 0) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, ".target names no sm_ architecture");
-    }
+    WEIR_FAIL_IF(module->sm == 0,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, ".target names no sm_ architecture"));
     return true;
 }
 
@@ -113,9 +106,8 @@ static bool parse_address_size(struct weir_ptx_parser *p)
     uint64_t bits = 0;
 
     WEIR_FAIL_IF(!weir_ptx_parse_const(p, &bits), false);
-    if (bits != 32 && bits != 64) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "address size is neither 32 nor 64");
-    }
+    WEIR_FAIL_IF(bits != 32 && bits != 64,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "address size is neither 32 nor 64"));
     p->module->address_size = (uint8_t)bits;
     return true;
 }
@@ -148,9 +140,8 @@ static bool parse_file(struct weir_ptx_parser *p)
     weir_ptx_next(p);
     while (weir_ptx_accept(p, ',')) {
         end = p->lexer.at;
-        if (p->tok.kind != WEIR_PTX_TOKEN_INT) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number");
-        }
+        WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_INT,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number"));
         weir_ptx_next(p);
     }
     return p->flags & WEIR_PTX_DROP_DEBUG ? weir_ptx_ok(p) : keep_item_text(p, start, end);
@@ -162,14 +153,12 @@ static bool parse_section(struct weir_ptx_parser *p)
     const char *start = p->tok.start;
 
     weir_ptx_next(p);
-    if (p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a name after .section");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a name after .section"));
     WEIR_FAIL_IF(!weir_ptx_next(p) || !weir_ptx_expect(p, '{'), false);
     while (!weir_ptx_at_punct(p, '}')) {
-        if (p->tok.kind == WEIR_PTX_TOKEN_END) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a section");
-        }
+        WEIR_FAIL_IF(p->tok.kind == WEIR_PTX_TOKEN_END,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a section"));
         weir_ptx_next(p);
     }
     const char *end = p->lexer.at;
@@ -206,9 +195,8 @@ static bool parse_alias(struct weir_ptx_parser *p)
 
     for (int i = 0; i < 2; i++) {
         funcs[i] = find_func(p, &p->tok);
-        if (!funcs[i]) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a declared function");
-        }
+        WEIR_FAIL_IF(!funcs[i],
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a declared function"));
         WEIR_FAIL_IF(!weir_ptx_next(p) || (i == 0 && !weir_ptx_expect(p, ',')), false);
     }
     funcs[0]->is_alias = true;
@@ -228,9 +216,7 @@ static bool parse_dim3(struct weir_ptx_parser *p, uint32_t dims[3], uint8_t *ret
 
     dims[0] = dims[1] = dims[2] = 1;
     do {
-        if (n == 3) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more than three dimensions");
-        }
+        WEIR_FAIL_IF(n == 3, weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more than three dimensions"));
         WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, UINT32_MAX, "dimension", &value), false);
         dims[n++] = (uint32_t)value;
     } while (weir_ptx_accept(p, ','));
@@ -254,9 +240,8 @@ static bool add_func_pragma(struct weir_ptx_parser *p, const char *text)
     const char **grown = weir_ptx_new(p, (perf->n_pragmas + 1) * sizeof(*grown));
 
     WEIR_FAIL_IF(!grown, false);
-    if (perf->n_pragmas >= WEIR_PTX_MAX_OPERANDS) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many pragmas of one function");
-    }
+    WEIR_FAIL_IF(perf->n_pragmas >= WEIR_PTX_MAX_OPERANDS,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many pragmas of one function"));
     for (uint32_t i = 0; i < perf->n_pragmas; i++) {
         grown[i] = perf->pragmas[i];
     }
@@ -430,9 +415,8 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         return false;
     }
     struct weir_ptx_token name = p->tok;
-    if (name.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name");
-    }
+    WEIR_FAIL_IF(name.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name"));
     p->func = func;
     if (!weir_ptx_next(p) ||
         (weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, &parsed, false, true)) ||
@@ -440,9 +424,8 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         return false;
     }
     bool body = weir_ptx_at_punct(p, '{');
-    if (had_body && body) {
-        return weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name);
-    }
+    WEIR_FAIL_IF(had_body && body,
+                 weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name));
     if (!had_body) {
         merge_func(func, &parsed);
         func->linkage = (uint8_t)linkage;
@@ -494,10 +477,9 @@ static bool parse_item(struct weir_ptx_parser *p)
     if (weir_ptx_at_space(p)) {
         return weir_ptx_parse_vars(p, linkage);
     }
-    if (p->tok.kind == WEIR_PTX_TOKEN_DOT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown directive '.%.*s'",
-                             p->tok.len > 60 ? 60 : (int)p->tok.len, p->tok.text);
-    }
+    WEIR_FAIL_IF(p->tok.kind == WEIR_PTX_TOKEN_DOT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown directive '.%.*s'",
+                               p->tok.len > 60 ? 60 : (int)p->tok.len, p->tok.text));
     return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a directive before '%.*s'",
                          p->tok.len > 40 ? 40 : (int)p->tok.len, p->tok.text);
 }
@@ -527,7 +509,7 @@ static void finish_parser(struct weir_ptx_parser *p)
                                    &p->regs,  &p->insts,     &p->labels,  &p->tables,
                                    &p->notes, &p->body_vars, &p->pending, &p->elems};
 
-    for (size_t i = 0; i < sizeof(vecs) / sizeof(*vecs); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(vecs); i++) {
         weir_ptx_vec_free(vecs[i]);
     }
     weir_ptx_names_finish(&p->names);
@@ -608,20 +590,12 @@ void *weir_ptx_alloc(struct weir_ptx_module *module, size_t size_bytes)
 
 struct weir_ptx_func *weir_ptx_find_func(const struct weir_ptx_module *module, const char *name)
 {
-    for (uint32_t i = 0; i < module->n_funcs; i++) {
-        if (strcmp(module->funcs[i]->name, name) == 0) {
-            return module->funcs[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, module->n_funcs, strcmp(module->funcs[i]->name, name) == 0);
+    return at < module->n_funcs ? module->funcs[at] : NULL;
 }
 
 struct weir_ptx_var *weir_ptx_find_var(const struct weir_ptx_module *module, const char *name)
 {
-    for (uint32_t i = 0; i < module->n_vars; i++) {
-        if (strcmp(module->vars[i]->name, name) == 0) {
-            return module->vars[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, module->n_vars, strcmp(module->vars[i]->name, name) == 0);
+    return at < module->n_vars ? module->vars[at] : NULL;
 }

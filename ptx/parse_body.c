@@ -23,9 +23,7 @@ static bool define_label(struct weir_ptx_parser *p, const struct weir_ptx_token 
     label->inst = p->insts.n;
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_LABEL);
-    if (!entry) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!entry, weir_ptx_fail_memory(p));
     entry->id = p->labels.n - 1;
     return true;
 }
@@ -65,9 +63,8 @@ bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add)
 {
     weir_ptx_next(p);
     do {
-        if (p->tok.kind != WEIR_PTX_TOKEN_STRING) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a string after .pragma");
-        }
+        WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_STRING,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a string after .pragma"));
         const char *text = weir_ptx_keep_text(p, p->tok.text, p->tok.len);
         WEIR_FAIL_IF(!text || !weir_ptx_next(p) || !add(p, text), false);
     } while (weir_ptx_accept(p, ','));
@@ -89,9 +86,8 @@ static bool add_pragma_note(struct weir_ptx_parser *p, const char *text)
 static bool skip_ints(struct weir_ptx_parser *p, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (p->tok.kind != WEIR_PTX_TOKEN_INT) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number in .loc");
-        }
+        WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_INT,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number in .loc"));
         WEIR_FAIL_IF(!weir_ptx_next(p), false);
     }
     return true;
@@ -114,9 +110,8 @@ static bool parse_loc(struct weir_ptx_parser *p)
         bool inlined = weir_ptx_at_ident(p, "inlined_at");
         int64_t ignored;
 
-        if (!inlined && !weir_ptx_at_ident(p, "function_name")) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "unknown part of .loc");
-        }
+        WEIR_FAIL_IF(!inlined && !weir_ptx_at_ident(p, "function_name"),
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "unknown part of .loc"));
         if (!weir_ptx_next(p) || (inlined && !skip_ints(p, 3)) ||
             (!inlined && (!weir_ptx_next(p) || !weir_ptx_parse_offset(p, &ignored)))) {
             return false;
@@ -200,9 +195,8 @@ static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *ta
     proto->name = table->name;
     table->proto = proto;
     WEIR_FAIL_IF(weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, proto, true, false), false);
-    if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected '_'");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected '_'"));
     if (!weir_ptx_next(p) ||
         (weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, proto, false, false))) {
         return false;
@@ -240,9 +234,7 @@ static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *
     *slot = table;
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_TABLE);
-    if (!entry) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!entry, weir_ptx_fail_memory(p));
     entry->object = table;
     if (weir_ptx_accept_dot(p, "branchtargets")) {
         table->kind = WEIR_PTX_TABLE_BRANCH;
@@ -310,10 +302,9 @@ static bool parse_statement(struct weir_ptx_parser *p)
 
 static bool open_block(struct weir_ptx_parser *p, uint32_t *first_pending, uint32_t depth)
 {
-    if (depth == WEIR_PTX_MAX_NESTING) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "blocks nested deeper than %d",
-                             WEIR_PTX_MAX_NESTING);
-    }
+    WEIR_FAIL_IF(depth == WEIR_PTX_MAX_NESTING,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "blocks nested deeper than %d",
+                               WEIR_PTX_MAX_NESTING));
     first_pending[depth] = p->pending.n;
     weir_ptx_names_open(&p->names);
     return weir_ptx_next(p);

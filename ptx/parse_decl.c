@@ -45,14 +45,12 @@ bool weir_ptx_at_space(const struct weir_ptx_parser *p)
 
 bool weir_ptx_check_new_name(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
-    if (name->kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "expected a name");
-    }
+    WEIR_FAIL_IF(name->kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "expected a name"));
     struct weir_ptx_name *found = weir_ptx_names_find(&p->names, name->text, name->len, false);
-    if (found && found->depth == p->names.depth) {
-        return weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
-                             name->len > 60 ? 60 : (int)name->len, name->text);
-    }
+    WEIR_FAIL_IF(found && found->depth == p->names.depth,
+                 weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
+                               name->len > 60 ? 60 : (int)name->len, name->text));
     return true;
 }
 
@@ -109,9 +107,8 @@ static bool parse_align(struct weir_ptx_parser *p, uint32_t *ret_align)
     uint64_t align = 0;
 
     WEIR_FAIL_IF(!weir_ptx_parse_const_max(p, MAX_ALIGN, "alignment", &align), false);
-    if (align == 0 || (align & (align - 1))) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "alignment is not a power of two");
-    }
+    WEIR_FAIL_IF(align == 0 || (align & (align - 1)),
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "alignment is not a power of two"));
     *ret_align = (uint32_t)align;
     return true;
 }
@@ -184,9 +181,8 @@ static bool parse_qualifiers(struct weir_ptx_parser *p, struct qualifiers *q)
         }
         WEIR_FAIL_IF(!ok, false);
     }
-    if (weir_ptx_ok(p) && !q->type) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "declaration without a type");
-    }
+    WEIR_FAIL_IF(weir_ptx_ok(p) && !q->type,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "declaration without a type"));
     return weir_ptx_ok(p);
 }
 
@@ -195,9 +191,8 @@ static bool parse_dims(struct weir_ptx_parser *p, struct weir_ptx_var *var)
     while (weir_ptx_accept(p, '[')) {
         uint64_t dim = 0;
 
-        if (var->n_dims == WEIR_PTX_MAX_DIMS) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "array of too many dimensions");
-        }
+        WEIR_FAIL_IF(var->n_dims == WEIR_PTX_MAX_DIMS,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "array of too many dimensions"));
         if (weir_ptx_at_punct(p, ']') && var->n_dims == 0) {
             var->unsized = true;
         } else if (!weir_ptx_parse_const_max(p, WEIR_PTX_MAX_VAR_BYTES, "array size", &dim)) {
@@ -220,9 +215,8 @@ static bool settle_size(struct weir_ptx_parser *p, struct weir_ptx_var *var,
     for (uint32_t i = 0; i < var->n_dims; i++) {
         uint64_t dim = var->unsized && i == 0 ? 1 : var->dims[i];
 
-        if (__builtin_mul_overflow(size, dim, &size) || size > WEIR_PTX_MAX_VAR_BYTES) {
-            return weir_ptx_fail(p, at, WEIR_ERR_TOO_BIG, "variable is too large");
-        }
+        WEIR_FAIL_IF(__builtin_mul_overflow(size, dim, &size) || size > WEIR_PTX_MAX_VAR_BYTES,
+                     weir_ptx_fail(p, at, WEIR_ERR_TOO_BIG, "variable is too large"));
     }
     var->size_bytes = var->unsized ? 0 : size;
     return true;
@@ -256,9 +250,7 @@ static bool declare_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_VAR);
 
-    if (!entry) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!entry, weir_ptx_fail_memory(p));
     entry->object = var;
     entry->line = name->line;
     return true;
@@ -274,10 +266,9 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
     struct weir_ptx_name *found = weir_ptx_names_find(&p->names, name->text, name->len, false);
     struct weir_ptx_var *before = found ? found->object : NULL;
 
-    if (name->kind == WEIR_PTX_TOKEN_IDENT && name->text[0] == '%') {
-        return weir_ptx_fail(p, name, WEIR_ERR_UNSUPPORTED,
-                             "module-level name beginning with '%%'");
-    }
+    WEIR_FAIL_IF(
+        name->kind == WEIR_PTX_TOKEN_IDENT && name->text[0] == '%',
+        weir_ptx_fail(p, name, WEIR_ERR_UNSUPPORTED, "module-level name beginning with '%%'"));
     if (found && (found->kind != WEIR_PTX_NAME_VAR || (before->linkage != WEIR_PTX_LINKAGE_EXTERN &&
                                                        var->linkage != WEIR_PTX_LINKAGE_EXTERN))) {
         return weir_ptx_check_new_name(p, name);
@@ -328,14 +319,12 @@ static bool parse_one_var(struct weir_ptx_parser *p, const struct qualifiers *q,
     struct weir_ptx_var *var = new_var(p, q);
 
     WEIR_FAIL_IF(!var, false);
-    if (name.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a variable's name");
-    }
+    WEIR_FAIL_IF(name.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a variable's name"));
     var->linkage = (uint8_t)linkage;
-    if (++p->n_symbols > WEIR_PTX_MAX_SYMBOLS) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u symbols",
-                             WEIR_PTX_MAX_SYMBOLS);
-    }
+    WEIR_FAIL_IF(
+        ++p->n_symbols > WEIR_PTX_MAX_SYMBOLS,
+        weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u symbols", WEIR_PTX_MAX_SYMBOLS));
     if (!p->func) {
         var->name = weir_ptx_keep_text(p, name.text, name.len);
     }
@@ -351,9 +340,8 @@ bool weir_ptx_parse_vars(struct weir_ptx_parser *p, enum weir_ptx_linkage linkag
     struct weir_ptx_token at = p->tok;
 
     WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
-    if (!q.space || q.space == WEIR_PTX_SPACE_REG || q.type == WEIR_PTX_TYPE_PRED) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "not a variable's state space or type");
-    }
+    WEIR_FAIL_IF(!q.space || q.space == WEIR_PTX_SPACE_REG || q.type == WEIR_PTX_TYPE_PRED,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "not a variable's state space or type"));
     do {
         WEIR_FAIL_IF(!parse_one_var(p, &q, linkage), false);
     } while (weir_ptx_accept(p, ','));
@@ -367,29 +355,24 @@ static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
     struct weir_ptx_name *entry, *found;
     uint64_t count = 0;
 
-    if (at.kind != WEIR_PTX_TOKEN_IDENT || !weir_ptx_next(p)) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register's name");
-    }
+    WEIR_FAIL_IF(at.kind != WEIR_PTX_TOKEN_IDENT || !weir_ptx_next(p),
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register's name"));
     bool range = weir_ptx_at_punct(p, '<');
     found = weir_ptx_names_find(&p->names, at.text, at.len, range);
-    if (found && found->depth == p->names.depth) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
-                             at.len > 60 ? 60 : (int)at.len, at.text);
-    }
+    WEIR_FAIL_IF(found && found->depth == p->names.depth,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
+                               at.len > 60 ? 60 : (int)at.len, at.text));
     if (range) {
         /* Read a number, not an expression, which would take the '>' for a comparison. */
         weir_ptx_next(p);
         count = p->tok.bits;
-        if (p->tok.kind != WEIR_PTX_TOKEN_INT || count > MAX_RANGE) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "register count is out of range");
-        }
+        WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_INT || count > MAX_RANGE,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "register count is out of range"));
         WEIR_FAIL_IF(!weir_ptx_next(p) || !weir_ptx_expect(p, '>'), false);
     }
     entry = weir_ptx_names_add(&p->names, at.text, at.len,
                                range ? WEIR_PTX_NAME_RANGE : WEIR_PTX_NAME_REG);
-    if (!entry) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!entry, weir_ptx_fail_memory(p));
     entry->type = q->type;
     entry->vec = q->vec;
     entry->count = (uint32_t)count;
@@ -406,9 +389,8 @@ bool weir_ptx_parse_regs(struct weir_ptx_parser *p)
     WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
     uint32_t bits = weir_ptx_type_bits((enum weir_ptx_type)q.type);
 
-    if (bits > 128 || (bits < 8 && q.type != WEIR_PTX_TYPE_PRED)) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "registers cannot have this type");
-    }
+    WEIR_FAIL_IF(bits > 128 || (bits < 8 && q.type != WEIR_PTX_TYPE_PRED),
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "registers cannot have this type"));
     do {
         WEIR_FAIL_IF(!parse_one_reg(p, &q), false);
     } while (weir_ptx_accept(p, ','));
@@ -422,16 +404,12 @@ static bool declare_reg_param(struct weir_ptx_parser *p, struct weir_ptx_var *va
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_REG);
 
-    if (!entry) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!entry, weir_ptx_fail_memory(p));
     entry->type = var->type;
     entry->vec = 1;
     entry->id = p->next_reg_decl++;
     uint32_t *id = weir_ptx_regmap_get(&p->regmap, (uint64_t)entry->id << 32);
-    if (!id) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!id, weir_ptx_fail_memory(p));
     *id = var->reg =
         weir_ptx_new_reg(p, name->text, name->len, (enum weir_ptx_type)var->type, name->line);
     return var->reg != WEIR_PTX_NONE;
@@ -444,9 +422,8 @@ static bool parse_one_param(struct weir_ptx_parser *p, struct weir_ptx_func *fun
 
     WEIR_FAIL_IF(!parse_qualifiers(p, &q), false);
     struct weir_ptx_token name = p->tok;
-    if (q.space != WEIR_PTX_SPACE_PARAM && q.space != WEIR_PTX_SPACE_REG) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "parameter is neither .param nor .reg");
-    }
+    WEIR_FAIL_IF(q.space != WEIR_PTX_SPACE_PARAM && q.space != WEIR_PTX_SPACE_REG,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "parameter is neither .param nor .reg"));
     if (name.kind != WEIR_PTX_TOKEN_IDENT || (q.space == WEIR_PTX_SPACE_REG && q.vec != 1)) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a parameter's name");
     }

@@ -14,9 +14,8 @@ static bool parse_unary(struct weir_ptx_parser *p, int depth, uint64_t *ret_valu
 {
     uint64_t value = 0;
 
-    if (depth > WEIR_PTX_MAX_NESTING) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "expression is nested too deeply");
-    }
+    WEIR_FAIL_IF(depth > WEIR_PTX_MAX_NESTING,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "expression is nested too deeply"));
     if (p->tok.kind == WEIR_PTX_TOKEN_INT) {
         *ret_value = p->tok.bits;
         return weir_ptx_next(p);
@@ -35,9 +34,8 @@ static bool parse_unary(struct weir_ptx_parser *p, int depth, uint64_t *ret_valu
     }
     uint16_t sign = p->tok.kind == WEIR_PTX_TOKEN_PUNCT ? p->tok.punct : 0;
 
-    if (sign != '-' && sign != '+' && sign != '~' && sign != '!') {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a constant");
-    }
+    WEIR_FAIL_IF(sign != '-' && sign != '+' && sign != '~' && sign != '!',
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a constant"));
     WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_unary(p, depth + 1, &value), false);
     *ret_value = sign == '-' ? -value : sign == '~' ? ~value : sign == '!' ? !value : value;
     return true;
@@ -141,9 +139,8 @@ static bool parse_binary(struct weir_ptx_parser *p, int lowest, int depth, uint6
         struct weir_ptx_token op = p->tok;
 
         WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_binary(p, level + 1, depth + 1, &right), false);
-        if ((op.punct == '/' || op.punct == '%') && right == 0) {
-            return weir_ptx_fail(p, &op, WEIR_ERR_SYNTAX, "division by zero");
-        }
+        WEIR_FAIL_IF((op.punct == '/' || op.punct == '%') && right == 0,
+                     weir_ptx_fail(p, &op, WEIR_ERR_SYNTAX, "division by zero"));
         value = apply(op.punct, value, right);
     }
     *ret_value = value;
@@ -162,9 +159,7 @@ bool weir_ptx_parse_const_max(struct weir_ptx_parser *p, uint64_t max, const cha
     uint64_t value = 0;
 
     WEIR_FAIL_IF(!weir_ptx_parse_const(p, &value), false);
-    if (value > max) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "%s is out of range", what);
-    }
+    WEIR_FAIL_IF(value > max, weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "%s is out of range", what));
     *ret_value = value;
     return true;
 }

@@ -22,9 +22,8 @@ static bool add_init(struct weir_ptx_parser *p, const struct weir_ptx_init *init
     if (init->kind <= WEIR_PTX_INIT_FLOAT && init->bits == 0) {
         return true;
     }
-    if (++p->n_inits > WEIR_PTX_MAX_INIT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many initialisers");
-    }
+    WEIR_FAIL_IF(++p->n_inits > WEIR_PTX_MAX_INIT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many initialisers"));
     struct weir_ptx_init *slot =
         weir_ptx_push(p, &p->inits, sizeof(*slot), WEIR_PTX_MAX_INIT, "initialisers");
     if (slot) {
@@ -43,10 +42,9 @@ static bool float_init(struct weir_ptx_parser *p, const struct weir_ptx_var *var
 
     init->kind = WEIR_PTX_INIT_FLOAT;
     init->bits = p->tok.bits;
-    if (bits != 32 && bits != 64) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "floating-point initialiser of a .%s",
-                             weir_ptx_type_text((enum weir_ptx_type)var->type));
-    }
+    WEIR_FAIL_IF(bits != 32 && bits != 64,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "floating-point initialiser of a .%s",
+                               weir_ptx_type_text((enum weir_ptx_type)var->type)));
     if (narrow && bits == 64) {
         uint32_t low = (uint32_t)init->bits;
 
@@ -131,9 +129,8 @@ static bool parse_value(struct weir_ptx_parser *p, const struct weir_ptx_var *va
     }
     if (kind == WEIR_PTX_TOKEN_INT && weir_ptx_peek(p).punct == '(') {
         init->mask = p->tok.bits;
-        if (init->mask == 0) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "address mask of zero");
-        }
+        WEIR_FAIL_IF(init->mask == 0,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "address mask of zero"));
         return weir_ptx_next(p) && weir_ptx_expect(p, '(') && symbol_init(p, init) &&
                weir_ptx_expect(p, ')');
     }
@@ -152,15 +149,13 @@ static bool parse_list(struct weir_ptx_parser *p, struct init_state *state, uint
         bool nested = weir_ptx_at_punct(p, '{');
         uint64_t step = nested && level + 1 < state->n_levels ? state->strides[level + 1] : 1;
 
-        if (nested && level + 1 >= state->n_levels) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "braces deeper than the array");
-        }
+        WEIR_FAIL_IF(nested && level + 1 >= state->n_levels,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "braces deeper than the array"));
         if (nested && step) {
             at = (at + step - 1) / step * step;
         }
-        if (at >= stride) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more initialisers than elements");
-        }
+        WEIR_FAIL_IF(at >= stride,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "more initialisers than elements"));
         if (nested ? !parse_list(p, state, level + 1, base + at)
                    : !(parse_value(p, state->var, &init) && add_init(p, &init))) {
             return false;

@@ -52,9 +52,7 @@ static bool reg_id(struct weir_ptx_parser *p, const struct weir_ptx_name *decl, 
 {
     uint32_t *id = weir_ptx_regmap_get(&p->regmap, (uint64_t)decl->id << 32 | member);
 
-    if (!id) {
-        return weir_ptx_fail_memory(p);
-    }
+    WEIR_FAIL_IF(!id, weir_ptx_fail_memory(p));
     if (*id == WEIR_PTX_NONE) {
         *id = weir_ptx_new_reg(p, tok->text, tok->len, (enum weir_ptx_type)decl->type, decl->line);
     }
@@ -135,9 +133,8 @@ static bool parse_reg(struct weir_ptx_parser *p, const struct weir_ptx_name *dec
     if (decl->vec > 1) {
         uint8_t component = component_of(&p->tok);
 
-        if (component >= decl->vec) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "no such component");
-        }
+        WEIR_FAIL_IF(component >= decl->vec,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "no such component"));
         return reg_id(p, decl, member * decl->vec + component, tok, &op->reg) && weir_ptx_next(p);
     }
     op->selector = weir_ptx_keep_text(p, p->tok.text, p->tok.len);
@@ -153,10 +150,9 @@ static bool parse_sreg(struct weir_ptx_parser *p, enum weir_ptx_sreg sreg,
         return true;
     }
     op->component = component_of(&p->tok);
-    if (op->component >= weir_ptx_sreg_components(sreg)) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "%s has no .%.*s", weir_ptx_sreg_text(sreg),
-                             shown(&p->tok), p->tok.text);
-    }
+    WEIR_FAIL_IF(op->component >= weir_ptx_sreg_components(sreg),
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "%s has no .%.*s",
+                               weir_ptx_sreg_text(sreg), shown(&p->tok), p->tok.text));
     return weir_ptx_next(p);
 }
 
@@ -223,10 +219,9 @@ static bool parse_elems(struct weir_ptx_parser *p, struct weir_ptx_operand *op, 
             !parse_operand(p, &elem, depth + 1) || !push_elem(p, &elem)) {
             return false;
         }
-        if (p->elems.n - start > WEIR_PTX_MAX_LIST) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d elements in a list",
-                                 WEIR_PTX_MAX_LIST);
-        }
+        WEIR_FAIL_IF(p->elems.n - start > WEIR_PTX_MAX_LIST,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d elements in a list",
+                                   WEIR_PTX_MAX_LIST));
     }
     return weir_ptx_expect(p, close) && keep_elems(p, op, start);
 }
@@ -315,24 +310,21 @@ static bool parse_pair(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
         !weir_ptx_accept(p, '|')) {
         return weir_ptx_ok(p);
     }
-    if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a register after '|'");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a register after '|'"));
     struct weir_ptx_token at = p->tok;
 
     WEIR_FAIL_IF(!parse_name(p, &second), false);
-    if (second.kind != WEIR_PTX_OPERAND_REG && second.kind != WEIR_PTX_OPERAND_SINK) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register after '|'");
-    }
+    WEIR_FAIL_IF(second.kind != WEIR_PTX_OPERAND_REG && second.kind != WEIR_PTX_OPERAND_SINK,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register after '|'"));
     op->reg2 = second.reg;
     return true;
 }
 
 static bool parse_operand(struct weir_ptx_parser *p, struct weir_ptx_operand *op, int depth)
 {
-    if (depth > WEIR_PTX_MAX_NESTING) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "operand is nested too deeply");
-    }
+    WEIR_FAIL_IF(depth > WEIR_PTX_MAX_NESTING,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "operand is nested too deeply"));
     if (weir_ptx_accept(p, '{')) {
         init_operand(op, WEIR_PTX_OPERAND_VECTOR);
         return parse_elems(p, op, '}', depth) && (depth > 0 || parse_pair(p, op));
@@ -356,9 +348,8 @@ static bool parse_operand(struct weir_ptx_parser *p, struct weir_ptx_operand *op
 
 bool weir_ptx_parse_label_use(struct weir_ptx_parser *p, uint32_t *dest)
 {
-    if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a label");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a label"));
     struct weir_ptx_pending *use =
         weir_ptx_push(p, &p->pending, sizeof(*use), WEIR_PTX_MAX_INSTS, "uses of labels");
     WEIR_FAIL_IF(!use, false);
@@ -412,9 +403,9 @@ static bool parse_call(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
     }
     if (more) {
         at = p->tok;
-        if (!parse_operand(p, &ops[3], 0) || ops[3].kind != WEIR_PTX_OPERAND_TABLE) {
-            return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a prototype or call targets");
-        }
+        WEIR_FAIL_IF(
+            !parse_operand(p, &ops[3], 0) || ops[3].kind != WEIR_PTX_OPERAND_TABLE,
+            weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a prototype or call targets"));
         inst->n_operands = 4;
     }
     inst->operands = weir_ptx_keep(p, ops, inst->n_operands * sizeof(*ops));
@@ -427,14 +418,12 @@ static bool parse_operands(struct weir_ptx_parser *p, struct weir_ptx_inst *inst
     uint32_t n = 0;
 
     while (!weir_ptx_at_punct(p, ';')) {
-        if (n == WEIR_PTX_MAX_OPERANDS) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d operands",
-                                 WEIR_PTX_MAX_OPERANDS);
-        }
-        if (n > 0 && !weir_ptx_accept(p, ',')) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected ',' or ';' before '%.*s'",
-                                 shown(&p->tok), p->tok.text);
-        }
+        WEIR_FAIL_IF(n == WEIR_PTX_MAX_OPERANDS,
+                     weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d operands",
+                                   WEIR_PTX_MAX_OPERANDS));
+        WEIR_FAIL_IF(n > 0 && !weir_ptx_accept(p, ','),
+                     weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected ',' or ';' before '%.*s'",
+                                   shown(&p->tok), p->tok.text));
         WEIR_FAIL_IF(!parse_operand(p, &ops[n++], 0), false);
     }
     inst->n_operands = (uint8_t)n;
@@ -452,24 +441,22 @@ static bool parse_mods(struct weir_ptx_parser *p, struct weir_ptx_inst *inst,
     for (; p->tok.kind == WEIR_PTX_TOKEN_DOT; n++) {
         enum weir_ptx_mod mod = weir_ptx_mod_from_text(p->tok.text, p->tok.len, &inst->shape);
 
-        if (!mod || (mod == WEIR_PTX_MOD_SHAPE && has_shape)) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown suffix '.%.*s' of '%.*s'",
-                                 shown(&p->tok), p->tok.text, shown(mnemonic), mnemonic->text);
-        }
-        if (n == WEIR_PTX_MAX_MODS) {
-            return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d suffixes",
-                                 WEIR_PTX_MAX_MODS);
-        }
+        WEIR_FAIL_IF(!mod || (mod == WEIR_PTX_MOD_SHAPE && has_shape),
+                     weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED,
+                                   "unknown suffix '.%.*s' of '%.*s'", shown(&p->tok), p->tok.text,
+                                   shown(mnemonic), mnemonic->text));
+        WEIR_FAIL_IF(
+            n == WEIR_PTX_MAX_MODS,
+            weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d suffixes", WEIR_PTX_MAX_MODS));
         has_shape |= mod == WEIR_PTX_MOD_SHAPE;
         mods[n] = (uint16_t)mod;
         WEIR_FAIL_IF(!weir_ptx_next(p), false);
     }
     inst->n_mods = (uint8_t)n;
     inst->mods = n ? weir_ptx_keep(p, mods, n * sizeof(*mods)) : NULL;
-    if (weir_ptx_ok(p) && !weir_ptx_inst_decode(inst)) {
-        return weir_ptx_fail(p, mnemonic, WEIR_ERR_TOO_BIG, "more than %d types",
-                             WEIR_PTX_MAX_TYPES);
-    }
+    WEIR_FAIL_IF(
+        weir_ptx_ok(p) && !weir_ptx_inst_decode(inst),
+        weir_ptx_fail(p, mnemonic, WEIR_ERR_TOO_BIG, "more than %d types", WEIR_PTX_MAX_TYPES));
     return weir_ptx_ok(p);
 }
 
@@ -483,15 +470,13 @@ static bool parse_guard(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
     }
     inst->guard_negated = weir_ptx_accept(p, '!');
     struct weir_ptx_token at = p->tok;
-    if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a predicate after '@'");
-    }
+    WEIR_FAIL_IF(p->tok.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a predicate after '@'"));
     WEIR_FAIL_IF(!parse_name(p, &op), false);
     const struct weir_ptx_reg *regs = p->regs.data;
 
-    if (op.kind != WEIR_PTX_OPERAND_REG || regs[op.reg].type != WEIR_PTX_TYPE_PRED) {
-        return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "guard is not a predicate");
-    }
+    WEIR_FAIL_IF(op.kind != WEIR_PTX_OPERAND_REG || regs[op.reg].type != WEIR_PTX_TYPE_PRED,
+                 weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "guard is not a predicate"));
     inst->guard = op.reg;
     return true;
 }
@@ -501,10 +486,9 @@ static bool check_count(struct weir_ptx_parser *p, const struct weir_ptx_inst *i
 {
     const struct weir_ptx_op_info *info = weir_ptx_op_info((enum weir_ptx_op)inst->op);
 
-    if (inst->n_operands < info->min_operands || inst->n_operands > info->max_operands) {
-        return weir_ptx_fail(p, mnemonic, WEIR_ERR_SYNTAX, "%s with %u operands", info->name,
-                             inst->n_operands);
-    }
+    WEIR_FAIL_IF(inst->n_operands < info->min_operands || inst->n_operands > info->max_operands,
+                 weir_ptx_fail(p, mnemonic, WEIR_ERR_SYNTAX, "%s with %u operands", info->name,
+                               inst->n_operands));
     return true;
 }
 
@@ -516,18 +500,15 @@ bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
     WEIR_FAIL_IF(!parse_guard(p, &inst), false);
     struct weir_ptx_token mnemonic = p->tok;
     inst.line = mnemonic.line;
-    if (mnemonic.kind != WEIR_PTX_TOKEN_IDENT) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected an instruction");
-    }
+    WEIR_FAIL_IF(mnemonic.kind != WEIR_PTX_TOKEN_IDENT,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected an instruction"));
     inst.op = (uint16_t)weir_ptx_op_from_text(mnemonic.text, mnemonic.len);
-    if (!inst.op) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown instruction '%.*s'",
-                             shown(&mnemonic), mnemonic.text);
-    }
-    if (++p->n_insts > WEIR_PTX_MAX_INSTS) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u instructions",
-                             WEIR_PTX_MAX_INSTS);
-    }
+    WEIR_FAIL_IF(!inst.op,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_UNSUPPORTED, "unknown instruction '%.*s'",
+                               shown(&mnemonic), mnemonic.text));
+    WEIR_FAIL_IF(
+        ++p->n_insts > WEIR_PTX_MAX_INSTS,
+        weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u instructions", WEIR_PTX_MAX_INSTS));
     WEIR_FAIL_IF(!weir_ptx_next(p) || !parse_mods(p, &inst, &mnemonic), false);
     if (inst.op == WEIR_PTX_OP_BRA) {
         ok = parse_bra(p, &inst);

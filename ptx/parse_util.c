@@ -28,9 +28,8 @@ bool weir_ptx_fail(struct weir_ptx_parser *p, const struct weir_ptx_token *at,
 
 bool weir_ptx_fail_memory(struct weir_ptx_parser *p)
 {
-    if (p->module->arena.over_cap) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "module needs too much memory");
-    }
+    WEIR_FAIL_IF(p->module->arena.over_cap,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "module needs too much memory"));
     return weir_ptx_fail(p, NULL, WEIR_ERR_NO_MEMORY, "out of memory");
 }
 
@@ -38,9 +37,8 @@ bool weir_ptx_next(struct weir_ptx_parser *p)
 {
     WEIR_FAIL_IF(!weir_ptx_ok(p), false);
     weir_ptx_lexer_next(&p->lexer, &p->tok);
-    if (p->tok.kind == WEIR_PTX_TOKEN_BAD) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "%s", p->tok.text);
-    }
+    WEIR_FAIL_IF(p->tok.kind == WEIR_PTX_TOKEN_BAD,
+                 weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "%s", p->tok.text));
     return true;
 }
 
@@ -88,9 +86,9 @@ bool weir_ptx_expect(struct weir_ptx_parser *p, uint16_t punct)
     if (weir_ptx_at_punct(p, punct)) {
         return weir_ptx_next(p);
     }
-    if (p->tok.kind == WEIR_PTX_TOKEN_END) {
-        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends where '%c' was expected", punct);
-    }
+    WEIR_FAIL_IF(
+        p->tok.kind == WEIR_PTX_TOKEN_END,
+        weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends where '%c' was expected", punct));
     return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected '%c' before '%.*s'", punct,
                          p->tok.len > 40 ? 40 : (int)p->tok.len, p->tok.text);
 }

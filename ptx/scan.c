@@ -159,7 +159,7 @@ enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name)
         {"__assertfail", WEIR_PTX_FACT_ASSERT},
     };
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(known); i++) {
         if (strcmp(known[i].name, name) == 0) {
             return known[i].fact;
         }

@@ -142,7 +142,7 @@ static void first_settle(struct weir_sched *sched, struct item *done)
                       (int64_t)(done->predicted_ns * sched->config.sms);
     int64_t most_ns = (int64_t)(done->doubt.ns * sched->config.sms);
 
-    owed_ns = owed_ns < most_ns ? owed_ns : most_ns;
+    owed_ns = WEIR_MIN(owed_ns, most_ns);
     if (tenant && owed_ns > 0 && !done->saw.stop && done->predicted_ns != 0) {
         charge_more(tenant, owed_ns);
         charge_more(done->queue->tenant, -owed_ns);
@@ -260,7 +260,7 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
     if (!done->saw.small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
         return 0;
     }
-    return owed_ns < most_ns ? owed_ns : most_ns;
+    return WEIR_MIN(owed_ns, most_ns);
 }
 
 static void charge_queue(struct queue *queue, int64_t more_ns)
@@ -273,7 +273,7 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
     sched->fill.paid_ns += paid_ns;
-    sched->fill.paid_ns = sched->fill.paid_ns < most_ns ? sched->fill.paid_ns : most_ns;
+    sched->fill.paid_ns = WEIR_MIN(sched->fill.paid_ns, most_ns);
 }
 
 void charge_by_work(struct weir_sched *sched, struct item *done)
@@ -306,7 +306,7 @@ void charge_by_work(struct weir_sched *sched, struct item *done)
         }
         note_filled(sched, more_ns + (fills ? paid_ns : 0), most_ns);
     } else if (done->saw.small) {
-        int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* most that it gets back */
+        int64_t back_ns = WEIR_MAX(owed_ns, 0); /* most that it gets back */
 
         more_ns = more_ns > -back_ns ? more_ns : -back_ns;
         sched->turn.used_ns += more_ns > 0 && done->queue->tenant == sched->turn.leader
@@ -483,13 +483,13 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
             uint32_t has = parts[with].range_sms;
 
             sms = sms > has ? sms - has : 0;
-            sms = sms < left ? sms : left;
+            sms = WEIR_MIN(sms, left);
             parts[with].range_sms += sms;
             parts[count++] = (struct part){.item = i, .service_ns = ns * sms, .with = with};
             share_range(parts, count, with);
             left -= sms;
         } else if (left > 0 && (sharing == 0 || i->place.sm_count != 0)) {
-            sms = sms < left ? sms : left;
+            sms = WEIR_MIN(sms, left);
             parts[count] =
                 (struct part){.item = i, .service_ns = ns * sms, .with = count, .range_sms = sms};
             count++;

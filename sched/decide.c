@@ -58,7 +58,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
-    choice.slice_ns = choice.slice_ns < SLICE_MIN_NS ? SLICE_MIN_NS : choice.slice_ns;
+    choice.slice_ns = WEIR_MAX(choice.slice_ns, SLICE_MIN_NS);
     choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
     choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);
     return choice;

@@ -240,7 +240,7 @@ static void group_fill(struct weir_sched *sched)
            (next = next_beside(sched, place.sm_count))) {
         uint32_t most = widest(next);
 
-        place.sm_count = most < place.sm_count ? most : place.sm_count;
+        place.sm_count = WEIR_MIN(most, place.sm_count);
         group_join(sched, next, &place);
     }
     turn->beside = turn->members > 1;
@@ -360,11 +360,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
-        for (uint32_t k = 0; k < i; k++) {
-            if (group->member[k].ready == group->member[i].ready) {
-                return false;
-            }
-        }
+        WEIR_FAIL_IF(WEIR_ANY(k, i, group->member[k].ready == group->member[i].ready), false);
     }
     return true;
 }
@@ -405,7 +401,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
     }
     sched->turn.sample = group->sample;
     if (group->valid_ns != 0) {
-        uint64_t valid_ns = group->valid_ns < SLICE_MIN_NS ? SLICE_MIN_NS : group->valid_ns;
+        uint64_t valid_ns = WEIR_MAX(group->valid_ns, SLICE_MIN_NS);
 
         sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
         sched->turn.hold_ns = group->hold_ns;

@@ -27,7 +27,7 @@ static void settle(struct budget *budget, uint64_t now_ns)
     uint64_t ns = min_u64(now_ns - budget->seen_ns, 1000000000000); /* 1000 s: no overflow */
 
     budget->left += (int64_t)(ns * budget->sms) - (int64_t)budget->used;
-    budget->left = budget->left < burst ? budget->left : burst;
+    budget->left = WEIR_MIN(budget->left, burst);
     budget->used = 0;
     budget->seen_ns = now_ns;
 }
@@ -126,7 +126,7 @@ uint32_t limit_sms(const struct queue *queue)
 {
     uint32_t tenants = queue->tenant->bound.limit.sms;
 
-    return queue->limit.sms < tenants ? queue->limit.sms : tenants;
+    return WEIR_MIN(queue->limit.sms, tenants);
 }
 
 static uint64_t room_of(const struct weir_sched *sched, const struct budget *budget)
@@ -164,8 +164,7 @@ static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t
     if (budget->held) {
         uint64_t ns = (uint64_t)(enough - budget->left) / budget->sms + 1;
 
-        *wake_ns =
-            min_u64(*wake_ns, sched->now_ns + (ns > tuning.wake_min_ns ? ns : tuning.wake_min_ns));
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + WEIR_MAX(ns, tuning.wake_min_ns));
     }
     return budget->held;
 }

@@ -151,7 +151,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
     if (done->had.alone_ns > done->had.busy_ns / 16 && done->predicted_ns > done->had.alone_ns &&
         done->pair.two_ns > done->had.busy_ns / 4) {
         speed = (double)(done->predicted_ns - done->had.alone_ns) / (double)done->pair.two_ns;
-        speed = speed < 1 ? speed : 1;
+        speed = WEIR_MIN(speed, 1);
         *mine += (speed - *mine) / (*mine != 0 ? tuning.few : 1);
     }
     least = *others != 0 && (*mine == 0 || *others < *mine) ? *others : *mine;

@@ -16,7 +16,7 @@ static const struct weir_policy_ops *const policies[] = {
 
 const struct weir_policy_ops *weir_policy_at(uint32_t index)
 {
-    return index < sizeof(policies) / sizeof(policies[0]) ? policies[index] : NULL;
+    return index < WEIR_COUNT(policies) ? policies[index] : NULL;
 }
 
 static const struct weir_policy_ops *find(const char *name, size_t len)
@@ -57,7 +57,7 @@ static void name_unknown(struct weir_diag *diag, uint32_t column, const char *na
     const struct weir_policy_ops *ops;
     char names[120] = "";
 
-    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(gone); i++) {
         if (strlen(gone[i].name) == len && memcmp(gone[i].name, name, len) == 0) {
             weir_diag_set(diag, 1, column, "the policy '%s' is gone: %s", gone[i].name,
                           gone[i].advice);
@@ -69,8 +69,8 @@ static void name_unknown(struct weir_diag *diag, uint32_t column, const char *na
 
         snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", ops->name);
     }
-    weir_diag_set(diag, 1, column, "no policy is called '%.*s': %s", (int)(len < 40 ? len : 40),
-                  name, names);
+    weir_diag_set(diag, 1, column, "no policy is called '%.*s': %s", (int)(WEIR_MIN(len, 40)), name,
+                  names);
 }
 
 enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set *ret_set,

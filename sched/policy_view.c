@@ -32,7 +32,7 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
     *kernel = (struct weir_policy_kernel){
         .key = item->params.key,
         .blocks_per_sm = item->params.blocks_per_sm,
-        .need_sms = sms < need ? sms : need,
+        .need_sms = WEIR_MIN(sms, need),
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,

@@ -432,8 +432,7 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
     }
     entry->seen += entry->seen != UINT32_MAX;
     entry->size = size;
-    observe(predict, m, (double)size, y,
-            count < tuning.predict_early ? count : tuning.predict_early);
+    observe(predict, m, (double)size, y, WEIR_MIN(count, tuning.predict_early));
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,

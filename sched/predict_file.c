@@ -74,7 +74,7 @@ static void put_entry(uint8_t *at, const struct entry *entry, uint32_t owner)
     put(at, entry->owner != 0 ? entry->key & WEIR_PREDICT_KEY_MASK : entry->key, 8);
     put(at + 8, entry->class, 2);
     put(at + 10, owner, 2);
-    put(at + 12, m->samples < UINT32_MAX ? m->samples : UINT32_MAX, 4);
+    put(at + 12, WEIR_MIN(m->samples, UINT32_MAX), 4);
     for (uint32_t i = 0; i < FIELDS; i++) {
         put(at + 16 + 8 * i, bits_of(field[i]), 8);
     }
@@ -223,12 +223,9 @@ static bool is_whole(const struct image *image)
             return false;
         }
     }
-    for (uint64_t i = 0; i < image->n_entries; i++) {
-        if (!get_entry(image->entries + i * ENTRY_BYTES, &entry) || entry.owner > image->n_names) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, image->n_entries,
+                     !get_entry(image->entries + i * ENTRY_BYTES, &entry) ||
+                         entry.owner > image->n_names);
 }
 
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)

@@ -199,6 +199,5 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
         return;
     }
     rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
-    *wake_ns = min_u64(*wake_ns, sched->now_ns +
-                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
+    *wake_ns = min_u64(*wake_ns, sched->now_ns + WEIR_MAX(rest_ns, tuning.wake_min_ns));
 }

@@ -146,7 +146,7 @@ void small_done(struct weir_sched *sched, const struct item *done)
         double error = price->plain_ns / price->above_ns - 1;
 
         sched->small.above_counts *= 1 + error / tuning.error_part;
-        sched->small.above_counts = sched->small.above_counts < 1 ? 1 : sched->small.above_counts;
+        sched->small.above_counts = WEIR_MAX(sched->small.above_counts, 1);
     }
 }
 

@@ -112,7 +112,7 @@ static const struct rule {
     {"gpus", KIND_GPUS, AT(gpus)},
     {"account", KIND_ACCOUNT, AT(account)},
 };
-#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
+#define N_ROWS WEIR_COUNT(rows)
 
 static enum weir_status store(const struct rule *row, const char *text,
                               struct weir_share_rules *rules)
@@ -206,9 +206,8 @@ enum weir_status weir_share_wish_take(struct weir_share_wish *wish, enum weir_sh
         status = priority_of(text, &wish->priority);
         break;
     }
-    if (status != WEIR_OK) {
-        return REFUSE("--%s must be %s: '%.60s'", option_name(option), kind_texts[kind], text);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK,
+                 REFUSE("--%s must be %s: '%.60s'", option_name(option), kind_texts[kind], text));
     wish->given[option] = true;
     return WEIR_OK;
 }
@@ -217,10 +216,9 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
                                        const struct weir_share_rules *rules,
                                        struct weir_diag *ret_diag)
 {
-    if (wish->given[WEIR_SHARE_WEIGHT] && wish->weight > rules->max_weight) {
-        return REFUSE("--weir-weight=%u is over this cluster's limit of %u", wish->weight,
-                      rules->max_weight);
-    }
+    WEIR_FAIL_IF(wish->given[WEIR_SHARE_WEIGHT] && wish->weight > rules->max_weight,
+                 REFUSE("--weir-weight=%u is over this cluster's limit of %u", wish->weight,
+                        rules->max_weight));
     if (wish->given[WEIR_SHARE_MEM] && rules->max_mem_bytes &&
         wish->mem_bytes > rules->max_mem_bytes) {
         char asked[24];
@@ -229,11 +227,10 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
         weir_share_size_text(rules->max_mem_bytes, limit);
         return REFUSE("--weir-mem=%s is over this cluster's limit of %s", asked, limit);
     }
-    if (wish->given[WEIR_SHARE_PRIORITY] && wish->priority > rules->max_priority) {
-        return REFUSE("--weir-priority=%s is over this cluster's limit of %s",
-                      weir_priority_names[wish->priority],
-                      weir_priority_names[rules->max_priority]);
-    }
+    WEIR_FAIL_IF(wish->given[WEIR_SHARE_PRIORITY] && wish->priority > rules->max_priority,
+                 REFUSE("--weir-priority=%s is over this cluster's limit of %s",
+                        weir_priority_names[wish->priority],
+                        weir_priority_names[rules->max_priority]));
     return WEIR_OK;
 }
 
@@ -257,9 +254,8 @@ enum weir_status weir_share_of(const struct weir_share_wish *wish,
 {
     struct weir_share share;
     WEIR_FAIL_IF(weir_share_wish_check(wish, rules, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
-    if (rules->mem_per_shard_bytes && shards == 0) {
-        return REFUSE("GPU memory is given by shard here, and the job has none: --gres=shard:N");
-    }
+    WEIR_FAIL_IF(rules->mem_per_shard_bytes && shards == 0,
+                 REFUSE("GPU memory is given by shard here, and the job has none: --gres=shard:N"));
     uint64_t most = most_of(rules, shards);
     uint64_t usual = rules->mem_per_shard_bytes ? 0 : rules->default_mem_bytes;
     share.mem_bytes = usual ? usual : most;

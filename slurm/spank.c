@@ -60,12 +60,8 @@ static void name_of(uint32_t job, char name[WEIR_TENANT_NAME_BYTES])
 /* The first complaint in an answer, or NULL. */
 static const char *error_in(const struct weir_status_report *report)
 {
-    for (size_t i = 0; i < report->n_notes; i++) {
-        if (strcmp(report->notes[i].kind, "error") == 0) {
-            return report->notes[i].text;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(i, report->n_notes, strcmp(report->notes[i].kind, "error") == 0);
+    return at < report->n_notes ? report->notes[at].text : NULL;
 }
 
 /* ---------------------------------------------------------------- the tenant */
@@ -277,7 +273,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
         return 0;
     }
     read_rules(argc, argv);
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(options); i++) {
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS) {
             slurm_error("weir: --%s cannot be an option here", options[i].name);
         }
@@ -387,9 +383,7 @@ static bool add_library_paths(spank_t spank, const char *folder)
     if (got != ESPANK_SUCCESS) {
         old[0] = '\0';
     }
-    if (got == ESPANK_NOSPACE) {
-        return false;
-    }
+    WEIR_FAIL_IF(got == ESPANK_NOSPACE, false);
     if (strncmp(old, folder, n) == 0 && (old[n] == ':' || old[n] == '\0')) {
         return true;
     }

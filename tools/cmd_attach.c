@@ -226,7 +226,7 @@ static bool settings_good(const struct request *r)
     } rows[] = {{"weight", r->weight}, {"memory", r->memory}, {"priority", r->priority}};
     struct weir_tenant_config config;
     weir_tenant_config_default(&config, "");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(rows); i++) {
         struct weir_diag diag;
         if (rows[i].value && weir_setting_store((size_t)weir_setting_find(rows[i].key),
                                                 rows[i].value, &config, &diag) != WEIR_OK) {

@@ -52,9 +52,7 @@ enum weir_status weir_cdi_generate(const struct weir_status_report *report, FILE
         status = weir_path_guest_lib(guest_lib, sizeof(guest_lib))
                      ? weir_container_edits_common(guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common)
                      : WEIR_ERR_NOT_FOUND;
-        if (status == WEIR_OK) {
-            status = output ? weir_cdi_store(output, &spec) : weir_cdi_write(out, &spec);
-        }
+        WEIR_THEN(status, output ? weir_cdi_store(output, &spec) : weir_cdi_write(out, &spec));
     }
     free(tenants);
     free(common);
@@ -81,9 +79,7 @@ int weir_cmd_cdi(int argc, char **argv)
         return exit_status;
     }
     enum weir_status status = weir_control_status(run_dir, &report);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("cdi", run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("cdi", run_dir, status));
     status = weir_cdi_generate(report, stdout, output, names);
     if (status != WEIR_OK) {
         fprintf(stderr, "weir cdi: %s%s%s%s\n", output ? output : "", output ? ": " : "",

@@ -56,7 +56,7 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
     bool by_own_vsock =
         xml && strstr(xml, "vsock_cid=") && weir_channel_cid_of(xml) != plans[1].cid;
     free(xml);
-    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]) && good; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(plans) && good; i++) {
         plans[i].tenant = tenant;
         plans[i].run_dir = run_dir;
         good = remove_device(domain, &plans[i], live, &found, &kept);

@@ -62,13 +62,9 @@ static enum weir_status print(const char *guest_lib, const char *run_dir, const 
     if (edits) {
         status = weir_container_edits_common(guest_lib, WEIR_CONTAINER_NVIDIA_SMI, &edits[0]);
     }
-    if (status == WEIR_OK) {
-        status = weir_container_edits_tenant(run_dir, tenant, &edits[1]);
-    }
-    if (status == WEIR_OK) {
-        status = service ? weir_docker_compose_write(stdout, service, lists, 2, &wrong)
-                         : weir_docker_args_write(stdout, lists, 2, &wrong);
-    }
+    WEIR_THEN(status, weir_container_edits_tenant(run_dir, tenant, &edits[1]));
+    WEIR_THEN(status, service ? weir_docker_compose_write(stdout, service, lists, 2, &wrong)
+                              : weir_docker_args_write(stdout, lists, 2, &wrong));
     if (wrong) {
         fprintf(stderr, "weir docker-args: docker could not read '%s' as it is meant\n", wrong);
     } else if (status != WEIR_OK) {

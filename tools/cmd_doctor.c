@@ -219,10 +219,8 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
 {
     const char *path = url + strlen("ipc://");
     const char *file = strrchr(path, '/');
-    bool has_default = false;
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        has_default |= strcmp(report->tenants[i].name, "default") == 0;
-    }
+    bool has_default =
+        WEIR_ANY(i, report->n_tenants, strcmp(report->tenants[i].name, "default") == 0);
     if (!file || strcmp(file, "/default.sock") != 0 || access(path, F_OK) == 0 || has_default ||
         report->n_tenants == 0) {
         return url;
@@ -408,7 +406,7 @@ static void check_version(const struct weir_status_report *report)
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
     static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://"};
-    for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(of_machines); i++) {
         if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
             weir_doctor_ok("host: this is a virtual machine's guest, and the way is %s", url);
             print_routes(url);
@@ -500,16 +498,12 @@ static int probe_guest(const char *library, const char *url)
     CUresult result = init(0);
     double took_ms = (double)(weir_clock_now_ns() - start_ns) / 1e6;
     int n = 0;
-    if (result == CUDA_SUCCESS) {
-        result = count(&n);
-    }
+    WEIR_THEN(result, count(&n));
     for (int i = 0; result == CUDA_SUCCESS && i < n; i++) {
         char device[128] = "";
         size_t bytes = 0;
         result = name(device, sizeof(device), i);
-        if (result == CUDA_SUCCESS) {
-            result = memory(&bytes, i);
-        }
+        WEIR_THEN(result, memory(&bytes, i));
         if (result == CUDA_SUCCESS && i == 0) {
             weir_doctor_ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device,
                            bytes >> 20, took_ms);

@@ -20,9 +20,7 @@ static int follow(const char *run_dir, const char *tenant, bool wait)
             printf("the host has ended\n");
             return WEIR_EXIT_OK;
         }
-        if (status != WEIR_OK) {
-            return weir_ask_failed("drain", run_dir, status);
-        }
+        WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("drain", run_dir, status));
         unsigned n = weir_ask_programs(report, tenant, names);
         weir_status_report_destroy(report);
         if (strcmp(names, before) != 0) {

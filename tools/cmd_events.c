@@ -111,7 +111,7 @@ static bool read_since(const char *text, char *ret_since, size_t bytes)
         snprintf(ret_since, bytes, "%s", text);
         return true;
     }
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(units); i++) {
         if (end != text && strcmp(end, units[i].unit) == 0 && n >= 0 && n <= 1e6) {
             then -= (time_t)(n * units[i].seconds);
             (void)strftime(ret_since, bytes, "%Y-%m-%dT%H:%M:%S", gmtime_r(&then, &utc));
@@ -142,9 +142,7 @@ static int follow(struct wish *wish)
     /* Following a stopped host would never print anything. */
     enum weir_status status = weir_control_status(wish->run_dir, &report);
     weir_status_report_destroy(report);
-    if (status == WEIR_OK) {
-        status = weir_control_follow(wish->run_dir, take, wish);
-    }
+    WEIR_THEN(status, weir_control_follow(wish->run_dir, take, wish));
     if (status == WEIR_ERR_CLOSED) {
         fprintf(stderr, "weir events: the host has ended, or too many others follow its events\n");
         return WEIR_EXIT_FAILED;

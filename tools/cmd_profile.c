@@ -1,4 +1,5 @@
 /* `weir profile`: `weir run`, while Weir's libcupti profiles the program (WEIR_PROFILE). */
+#include "base/status.h"
 #include "tools/command.h"
 
 #include <limits.h>
@@ -16,9 +17,7 @@ static bool set_file(const char *file)
     if (file[0] == '/') {
         return setenv("WEIR_PROFILE", file, 1) == 0;
     }
-    if (!getcwd(folder, sizeof folder)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!getcwd(folder, sizeof folder), false);
     int n = snprintf(path, sizeof path, "%s/%s", folder, file);
     return n < (int)sizeof path && setenv("WEIR_PROFILE", path, 1) == 0;
 }

@@ -86,9 +86,7 @@ int weir_cmd_restart(int argc, char **argv)
     static const char *const words[] = {"restart"};
     struct weir_status_report *before, *report;
     enum weir_status status = weir_control_status(run_dir, &before);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("restart", run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("restart", run_dir, status));
     status = weir_control_ask(run_dir, words, 1, -1, &report);
     if (status == WEIR_ERR_PEER) {
         exit_status = leave(before);

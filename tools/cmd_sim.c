@@ -298,9 +298,7 @@ static bool run(const struct wish *wish)
     void *data;
     uint64_t bytes;
     const char *policy = wish->policy ? wish->policy : "fair";
-    if (!tune(wish->tune)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!tune(wish->tune), false);
     if (weir_sim_gpu_find(wish->gpu ? wish->gpu : "h200", &gpu, error) != WEIR_OK) {
         fprintf(stderr, "weir sim: --gpu: %s\n", error);
         return false;
@@ -313,9 +311,7 @@ static bool run(const struct wish *wish)
     bool is_read = wish->generate ? weir_trace_generate_data("sim", wish->generate, wish->seed,
                                                              wish->duration, &gpu, &data, &bytes)
                                   : weir_trace_file_read("sim", wish->trace, &data, &bytes);
-    if (!is_read) {
-        return false;
-    }
+    WEIR_FAIL_IF(!is_read, false);
     bool is_good = wish->replay ? replay(wish, &policies, data, bytes)
                                 : simulate(wish, &gpu, &policies, data, bytes);
     free(data);

@@ -55,12 +55,8 @@ static const struct {
 
 static compare_fn find_order(const char *name)
 {
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-        if (strcmp(orders[i].name, name) == 0) {
-            return orders[i].compare;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(orders), strcmp(orders[i].name, name) == 0);
+    return at < WEIR_COUNT(orders) ? orders[at].compare : NULL;
 }
 
 static bool is_wanted(const struct weir_status_counted *session, const struct wish *wish)
@@ -88,7 +84,7 @@ static void add_to(struct weir_status_function *total, const struct weir_status_
     total->posted += f->posted;
     total->waited += f->waited;
     total->wait_ns += f->wait_ns;
-    total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
+    total->max_ns = WEIR_MAX(f->max_ns, total->max_ns);
 }
 
 /* Find where the counters of one session or one device end; they are adjacent. */

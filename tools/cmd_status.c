@@ -32,7 +32,7 @@ static int name_width(const struct weir_status_report *report, int least)
     size_t width = (size_t)least;
     for (size_t i = 0; i < report->n_tenants; i++) {
         size_t length = strlen(report->tenants[i].name);
-        width = length > width ? length : width;
+        width = WEIR_MAX(length, width);
     }
     return (int)width;
 }
@@ -139,9 +139,7 @@ static int print_json(const char *run_dir)
 {
     char *text;
     enum weir_status status = weir_control_status_text(run_dir, &text);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("status", run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("status", run_dir, status));
     fputs(text, stdout);
     free(text);
     return WEIR_EXIT_OK;
@@ -167,9 +165,7 @@ int weir_cmd_status(int argc, char **argv)
     }
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("status", run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("status", run_dir, status));
     print_host(report);
     print_workers(report);
     print_tenants(report);

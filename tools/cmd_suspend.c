@@ -22,9 +22,7 @@ static int follow(const char *run_dir, const char *tenant, const char *session)
     for (int ms = 0;; ms += LOOK_MS) {
         struct weir_status_report *report;
         enum weir_status status = weir_control_status(run_dir, &report);
-        if (status != WEIR_OK) {
-            return weir_ask_failed("suspend", run_dir, status);
-        }
+        WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("suspend", run_dir, status));
         size_t n = 0, n_done = 0, n_refused = 0;
         for (size_t i = 0; i < report->n_sessions; i++) {
             const struct weir_status_session *s = &report->sessions[i];

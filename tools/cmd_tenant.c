@@ -43,7 +43,7 @@ static int list(const struct request *r)
     int width = 20;
     for (size_t i = 0; i < report->n_tenants; i++) {
         int length = (int)strlen(report->tenants[i].name);
-        width = length > width ? length : width;
+        width = WEIR_MAX(length, width);
     }
     printf("%-*s %6s %-8s %8s %12s %12s %8s  %s\n", width, "TENANT", "WEIGHT", "PRIORITY",
            "SM-LIMIT", "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
@@ -143,9 +143,7 @@ static bool replace_file(const char *path, const char *text)
     char beside[PATH_MAX];
     struct stat info;
     bool good = false;
-    if (snprintf(beside, sizeof(beside), "%s.XXXXXX", path) >= (int)sizeof(beside)) {
-        return false;
-    }
+    WEIR_FAIL_IF(snprintf(beside, sizeof(beside), "%s.XXXXXX", path) >= (int)sizeof(beside), false);
     int fd = mkstemp(beside);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file) {
@@ -215,9 +213,7 @@ static bool save(const struct request *r, const struct weir_status_report *repor
     }
     free(text);
     free(next);
-    if (!good) {
-        return false;
-    }
+    WEIR_FAIL_IF(!good, false);
     fprintf(r->json ? stderr : stdout, "saved in %s\n", report->config);
     if (kill((pid_t)report->pid, SIGHUP) != 0) {
         fprintf(stderr, "weir tenant: warning: pid %llu cannot be told to read it again: %s\n",

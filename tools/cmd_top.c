@@ -57,9 +57,7 @@ static bool print_frame(const struct wish *wish, const struct weir_top_screen *s
                         const struct weir_status_report *now)
 {
     struct weir_top_rates rates;
-    if (!weir_top_rates_make(before, now, wish->sort, &rates)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!weir_top_rates_make(before, now, wish->sort, &rates), false);
     if (wish->json) {
         print_json(&rates);
     } else {
@@ -240,9 +238,7 @@ int weir_cmd_top(int argc, char **argv)
         return exit_status;
     }
     enum weir_status status = weir_control_status(wish.run_dir, &first);
-    if (status != WEIR_OK) {
-        return weir_ask_failed("top", wish.run_dir, status);
-    }
+    WEIR_FAIL_IF(status != WEIR_OK, weir_ask_failed("top", wish.run_dir, status));
     bool terminal = is_terminal() && !wish.json;
     struct weir_top_screen screen = {.in_place = terminal && !wish.batch && !wish.once &&
                                                  isatty(STDIN_FILENO) && open_terminal(),

@@ -126,24 +126,18 @@ static double device_s(const struct weir_status_report *report, uint64_t sm_ns)
 static uint64_t sm_ns_before(const struct weir_status_report *before,
                              const struct weir_status_session *s)
 {
-    for (size_t i = 0; i < before->n_sessions; i++) {
-        if (before->sessions[i].id == s->id && before->sessions[i].worker == s->worker) {
-            return before->sessions[i].sm_ns;
-        }
-    }
-    return 0;
+    size_t at =
+        WEIR_FIRST(i, before->n_sessions,
+                   before->sessions[i].id == s->id && before->sessions[i].worker == s->worker);
+    return at < before->n_sessions ? before->sessions[at].sm_ns : 0;
 }
 
 /* ---------------------------------------------------------------- text */
 
 static const char *text_of_cause(const char *word)
 {
-    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
-        if (strcmp(causes[i].word, word) == 0) {
-            return causes[i].text;
-        }
-    }
-    return "";
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(causes), strcmp(causes[i].word, word) == 0);
+    return at < WEIR_COUNT(causes) ? causes[at].text : "";
 }
 
 static int longest_first(const void *left, const void *right)

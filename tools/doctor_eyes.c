@@ -130,7 +130,7 @@ int weir_eyes_access(const struct weir_eyes *eyes, const char *path, int mode,
             find_closed(path, closed);
         }
         (void)!write(STDOUT_FILENO, closed, strlen(closed));
-        _exit(error > 125 ? 125 : error);
+        _exit(WEIR_MIN(error, 125));
     }
     int status = collect(child, fd, ret_closed, PATH_MAX);
     return status < 0 ? EIO : status == BLIND ? 0 : status;
@@ -179,7 +179,7 @@ int weir_doctor_run(const struct weir_eyes *eyes, const char *const *argv, unsig
     if (child == 0) {
         char *words[16];
         size_t n = 0;
-        for (; argv[n] && n + 1 < sizeof words / sizeof words[0]; n++) {
+        for (; argv[n] && n + 1 < WEIR_COUNT(words); n++) {
             words[n] = strdup(argv[n]);
         }
         words[n] = NULL;

@@ -57,12 +57,8 @@ static bool listens(const char *address)
 /* Has the host itself reported that this does not work? Then one report is enough. */
 static bool is_told(const struct weir_status_report *report, const char *extra)
 {
-    for (size_t i = 0; i < report->n_extras; i++) {
-        if (strcmp(report->extras[i].name, extra) == 0 && !report->extras[i].up) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, report->n_extras,
+                    strcmp(report->extras[i].name, extra) == 0 && !report->extras[i].up);
 }
 
 static void check_port(const struct weir_status_report *report, const char *extra, const char *key,

@@ -1,4 +1,5 @@
 #include "base/guess.h"
+#include "base/search.h"
 #include "tools/command.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static void print_help(FILE *to)
     fprintf(to, "Usage: weir COMMAND [OPTIONS]\n\n"
                 "Weir shares NVIDIA GPUs between virtual machines, containers and processes.\n\n"
                 "Commands:\n");
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(commands); i++) {
         if (commands[i].summary) {
             fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].summary);
         }
@@ -72,7 +73,7 @@ int main(int argc, char **argv)
     }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     struct weir_guess guess = weir_guess_begin(name);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(commands); i++) {
         if (strcmp(commands[i].name, name) == 0) {
             return written(commands[i].function(argc - 1, argv + 1));
         }

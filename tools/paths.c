@@ -26,9 +26,7 @@ static bool program_folder(char *ret_path, size_t bytes)
 static bool find(const char *file, const char *const *folders, char *ret_folder, size_t bytes)
 {
     char base[PATH_MAX];
-    if (!program_folder(base, sizeof(base))) {
-        return false;
-    }
+    WEIR_FAIL_IF(!program_folder(base, sizeof(base)), false);
     for (; *folders; folders++) {
         char path[PATH_MAX + 512];
         snprintf(path, sizeof(path), "%s/%s/%s", base, *folders, file);

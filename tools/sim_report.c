@@ -110,7 +110,7 @@ static void print_tenant(const struct weir_sim_report *r, uint32_t i)
 
 static void print_tenants(const struct weir_sim_report *r)
 {
-    uint32_t n = r->load->n_tenants < r->rows ? r->load->n_tenants : r->rows;
+    uint32_t n = WEIR_MIN(r->load->n_tenants, r->rows);
     printf("\n%-20s %6s %-6s %9s %9s %10s", "TENANT", "WEIGHT", "CLASS", "ITEMS", "DONE", "SM s");
     if (r->metrics) {
         printf(" %7s %7s %9s %9s %9s %8s %8s", "SHARE%", "DUE%", "WAIT p50", "p99 us", "max us",
@@ -142,7 +142,7 @@ static void print_shares(const struct weir_sim_report *r, const char *what, cons
                          uint32_t count, double step)
 {
     char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
-    uint32_t n = r->load->n_tenants < SHARES_COLUMNS ? r->load->n_tenants : SHARES_COLUMNS;
+    uint32_t n = WEIR_MIN(r->load->n_tenants, SHARES_COLUMNS);
     printf("\nSHARE %% of what was held, %s", what);
     for (uint32_t i = 0; i < n; i++) {
         printf(" %8.8s", name_of(r, i, scratch));

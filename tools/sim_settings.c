@@ -87,12 +87,10 @@ static const struct row {
 
 static const struct row *row_named(const char *name, size_t length)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0) {
-            return &rows[i];
-        }
-    }
-    return NULL;
+    size_t at =
+        WEIR_FIRST(i, WEIR_COUNT(rows),
+                   strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0);
+    return at < WEIR_COUNT(rows) ? &rows[at] : NULL;
 }
 
 /* Integers must be at least 1, because some are divisors. */
@@ -101,9 +99,7 @@ static bool tune_row(const struct row *row, double value)
     char *field = (char *)&tuning + row->offset;
     double most = row->kind == ROW_COUNT ? UINT32_MAX : 1e18;
 
-    if (!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1), false);
     int64_t time = (int64_t)value;
     uint32_t count = (uint32_t)time;
     memcpy(field,
@@ -126,7 +122,7 @@ bool weir_sim_settings_tune(const char *text, char *ret_error)
         if (!row || end != text + length || !tune_row(row, value)) {
             (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
                            "'%.*s' is no row of sched/tuning.def with a value that it may have",
-                           (int)(length < 60 ? length : 60), text);
+                           (int)(WEIR_MIN(length, 60)), text);
             return false;
         }
         text += length + (text[length] == ',');
@@ -164,12 +160,9 @@ static bool set_one(struct weir_sim_params *params, const char *word)
         params->own_contexts = strcmp(value, "own") == 0;
         return params->own_contexts || strcmp(value, "load") == 0;
     }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (strcmp(copy, numbers[i].name) == 0) {
-            return set_number(&params->config, &numbers[i], value);
-        }
-    }
-    return weir_sim_gpu_set(&params->gpu, word, strlen(word)) == WEIR_OK;
+    size_t at = WEIR_FIRST(i, WEIR_COUNT(numbers), strcmp(copy, numbers[i].name) == 0);
+    return at < WEIR_COUNT(numbers) ? set_number(&params->config, &numbers[at], value)
+                                    : weir_sim_gpu_set(&params->gpu, word, strlen(word)) == WEIR_OK;
 }
 
 bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error)
@@ -177,8 +170,7 @@ bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, c
     while (*text != '\0') {
         char word[WORD_BYTES];
         size_t length = strcspn(text, ",");
-        (void)snprintf(word, sizeof word, "%.*s", (int)(length < WORD_BYTES ? length : WORD_BYTES),
-                       text);
+        (void)snprintf(word, sizeof word, "%.*s", (int)(WEIR_MIN(length, WORD_BYTES)), text);
         if (length >= sizeof word || !set_one(params, word)) {
             (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
                            "'%.60s' is no setting with a value that it may have", word);

@@ -17,12 +17,8 @@ static double grown(uint64_t before, uint64_t now)
 static const struct weir_status_tenant *tenant_before(const struct weir_status_report *before,
                                                       const char *name)
 {
-    for (size_t i = 0; i < before->n_tenants; i++) {
-        if (strcmp(before->tenants[i].name, name) == 0) {
-            return &before->tenants[i];
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(i, before->n_tenants, strcmp(before->tenants[i].name, name) == 0);
+    return at < before->n_tenants ? &before->tenants[at] : NULL;
 }
 
 static const struct weir_status_rate nothing_known = {.share_pct = NAN,

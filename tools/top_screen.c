@@ -193,7 +193,7 @@ static unsigned fitting(const struct page *page, const struct weir_top_rates *ra
     for (size_t i = 0; i < rates->n_tenants; i++) {
         char note[64];
         size_t length = strlen(note_of(rates->tenant_of[i], note));
-        longest = length > longest ? length : longest;
+        longest = WEIR_MAX(length, longest);
     }
     for (int rank = COLUMNS; rank > 0 && width - 1 + longest > page->columns; rank--) {
         for (int i = 0; i < COLUMNS; i++) {

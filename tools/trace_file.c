@@ -52,7 +52,7 @@ bool weir_option_time(const char *name, const char *text, uint64_t *ret_ns)
     } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
     char *end;
     double value = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(units); i++) {
         if (end != text && strcmp(end, units[i].name) == 0) {
             value *= units[i].factor;
             if (!(value >= 0 && value <= DAY_NS)) {

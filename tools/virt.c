@@ -57,9 +57,7 @@ bool weir_virt_open(struct weir_virt_domain *domain, const char *command, const 
     WEIR_FAIL_IF(!load(command), false);
     virt.virSetErrorFunc(NULL, be_silent);
     domain->connection = virt.virConnectOpen(uri);
-    if (!domain->connection) {
-        return complain(domain, "no connection to libvirt");
-    }
+    WEIR_FAIL_IF(!domain->connection, complain(domain, "no connection to libvirt"));
     domain->handle = virt.virDomainLookupByName(domain->connection, name);
     if (!domain->handle) {
         complain(domain, "no such virtual machine");

@@ -4,6 +4,7 @@
  */
 #include "tools/virt_element.h"
 
+#include "base/status.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,15 +30,11 @@ static const char *next_of(const char *at, struct attribute *ret)
     ret->name_len = (int)strcspn(ret->name, "=/>" BLANKS);
     at = ret->name + ret->name_len;
     at += strspn(at, BLANKS);
-    if (ret->name_len == 0 || *at != '=') {
-        return NULL;
-    }
+    WEIR_FAIL_IF(ret->name_len == 0 || *at != '=', NULL);
     at++;
     at += strspn(at, BLANKS);
     const char *end = *at == '\'' || *at == '"' ? strchr(at + 1, *at) : NULL;
-    if (!end) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!end, NULL);
     ret->value = at + 1;
     ret->value_len = (int)(end - ret->value);
     return end + 1;
@@ -83,9 +80,7 @@ char *weir_virt_element(const char *old, const char *machine, const char *tenant
     size_t bytes;
     struct attribute a;
     FILE *out = open_memstream(&text, &bytes);
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     fprintf(out, "<tenant");
     if (strcmp(tenant, machine) != 0) {
         fprintf(out, " name='%s'", tenant);

@@ -38,16 +38,13 @@ static enum weir_status add(struct weir_libvirt_element *element, const char *fo
 {
     struct weir_libvirt_setting *s = &element->settings[element->n_settings];
 
-    if (element->n_settings == WEIR_LIBVIRT_SETTINGS_MAX) {
-        return FAIL("more than %d attributes", WEIR_LIBVIRT_SETTINGS_MAX);
-    }
+    WEIR_FAIL_IF(element->n_settings == WEIR_LIBVIRT_SETTINGS_MAX,
+                 FAIL("more than %d attributes", WEIR_LIBVIRT_SETTINGS_MAX));
     int n = snprintf(s->key, sizeof s->key, format[0] == '<' ? "<%s>" : "%s", (const char *)name);
-    if (n < 0 || (size_t)n >= sizeof s->key || !is_plain(s->key)) {
-        return FAIL("a name is too long, or not plain");
-    }
-    if (strlen(value) >= sizeof s->value || !is_plain(value)) {
-        return FAIL("attribute '%s' is too long, or not plain", s->key);
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof s->key || !is_plain(s->key),
+                 FAIL("a name is too long, or not plain"));
+    WEIR_FAIL_IF(strlen(value) >= sizeof s->value || !is_plain(value),
+                 FAIL("attribute '%s' is too long, or not plain", s->key));
     strcpy(s->value, value);
     element->n_settings++;
     return WEIR_OK;
@@ -92,9 +89,8 @@ static enum weir_status put_unit(struct weir_libvirt_element *element, const cha
         size_t n = strlen(s->value);
 
         if (strcmp(s->key, "memory") == 0) {
-            if (n + strlen(unit) >= sizeof s->value) {
-                return FAIL("attribute 'memory' is too long, or not plain");
-            }
+            WEIR_FAIL_IF(n + strlen(unit) >= sizeof s->value,
+                         FAIL("attribute 'memory' is too long, or not plain"));
             strcpy(s->value + n, unit);
             return WEIR_OK;
         }
@@ -108,9 +104,8 @@ static enum weir_status take_root(struct weir_libvirt_element *element, xmlNode 
     enum weir_status status = WEIR_OK;
     char unit[16] = "";
 
-    if (strcmp((const char *)root->name, "tenant") != 0) {
-        return FAIL("the element is '%.40s', not 'tenant'", (const char *)root->name);
-    }
+    WEIR_FAIL_IF(strcmp((const char *)root->name, "tenant") != 0,
+                 FAIL("the element is '%.40s', not 'tenant'", (const char *)root->name));
     for (const xmlAttr *a = root->properties; status == WEIR_OK && a; a = a->next) {
         status = take_attribute(element, root, a, unit, diag);
     }
@@ -130,12 +125,10 @@ enum weir_status weir_metadata_parse(const char *text, size_t bytes,
     enum weir_status status;
 
     memset(&element, 0, sizeof element);
-    if (bytes == 0 || bytes > WEIR_METADATA_MAX_BYTES) {
-        return FAIL("the element has no text, or more than %u KiB", WEIR_METADATA_MAX_BYTES >> 10);
-    }
-    if (has_document_type(text, bytes)) {
-        return FAIL("the element has a document type");
-    }
+    WEIR_FAIL_IF(
+        bytes == 0 || bytes > WEIR_METADATA_MAX_BYTES,
+        FAIL("the element has no text, or more than %u KiB", WEIR_METADATA_MAX_BYTES >> 10));
+    WEIR_FAIL_IF(has_document_type(text, bytes), FAIL("the element has a document type"));
     /* Force UTF-8, so that no other encoding can hide a document type from the check above. */
     xmlDoc *doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
                                 XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);

@@ -68,13 +68,9 @@ enum weir_status weir_oci_mount(const char *folder, pid_t pid, const char *root,
     struct stat wanted, found;
     int tree, place;
 
-    if (stat(before, &wanted) != 0) {
-        return FAILED("%s: %s", before, strerror(errno));
-    }
+    WEIR_FAIL_IF(stat(before, &wanted) != 0, FAILED("%s: %s", before, strerror(errno)));
     tree = take(folder);
-    if (tree < 0) {
-        return FAILED("%s: %s", folder, strerror(errno));
-    }
+    WEIR_FAIL_IF(tree < 0, FAILED("%s: %s", folder, strerror(errno)));
     enum weir_status status = enter(pid, ret_diag);
     if (status == WEIR_OK) {
         place = open_below(root, target);

@@ -39,12 +39,9 @@ static bool take_text(const json_t *value, char *to, size_t bytes)
 /* "sm-limit" and "sm_limit" are one key. */
 static bool same_key(const char *wish, const char *key, size_t key_bytes)
 {
-    for (size_t i = 0; i < key_bytes; i++) {
-        if ((wish[i] == '-' ? '_' : wish[i]) != (key[i] == '-' ? '_' : key[i])) {
-            return false;
-        }
-    }
-    return wish[key_bytes] == '=';
+    return !WEIR_ANY(i, key_bytes,
+                     (wish[i] == '-' ? '_' : wish[i]) != (key[i] == '-' ? '_' : key[i])) &&
+           wish[key_bytes] == '=';
 }
 
 /* Add a wish. A second wish with the same key must have the same value. */
@@ -63,14 +60,11 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
                                there, key, value);
         }
     }
-    if (strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX) {
-        return WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "...");
-    }
+    WEIR_FAIL_IF(strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX,
+                 WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "..."));
     int n =
         snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
-    if (n < 0 || n >= WEIR_OCI_WISH_BYTES) {
-        return WRONG("'%.40s' is too long", key);
-    }
+    WEIR_FAIL_IF(n < 0 || n >= WEIR_OCI_WISH_BYTES, WRONG("'%.40s' is too long", key));
     container->n_wishes++;
     return WEIR_OK;
 }
@@ -91,10 +85,9 @@ static enum weir_status check_annotation(const char *key, struct weir_diag *ret_
         weir_guess_offer(&whole, right);
         last.best = NULL;
         weir_guess_offer(&last, row->key);
-        if (whole.best || (is_ours && last.best)) {
-            return WRONG("the annotation '%.60s' is none of Weir's; did you mean '%s'?", key,
-                         right);
-        }
+        WEIR_FAIL_IF(
+            whole.best || (is_ours && last.best),
+            WRONG("the annotation '%.60s' is none of Weir's; did you mean '%s'?", key, right));
     }
     return WEIR_OK;
 }
@@ -161,9 +154,8 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
         n = snprintf(container->root, sizeof container->root, "%s%s%s",
                      path[0] == '/' ? "" : container->bundle, path[0] == '/' ? "" : "/", path);
     }
-    if (n < 0 || (size_t)n >= sizeof container->root) {
-        return WRONG("config.json has no root.path, or a very long one");
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof container->root,
+                 WRONG("config.json has no root.path, or a very long one"));
     return WEIR_OK;
 }
 
@@ -208,11 +200,11 @@ static enum weir_status check_devices(const json_t *hooks, const char **ret_name
             continue;
         }
         this_name = this_name ? this_name : "new";
-        if (name && (strcmp(name, this_name) != 0 || strcmp(folder, this_folder) != 0)) {
-            return WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
-                         "weir.dev/gpu=%.40s",
-                         name, this_name);
-        }
+        WEIR_FAIL_IF(
+            name && (strcmp(name, this_name) != 0 || strcmp(folder, this_folder) != 0),
+            WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
+                  "weir.dev/gpu=%.40s",
+                  name, this_name));
         folder = this_folder;
         name = this_name;
     }
@@ -254,15 +246,9 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     WEIR_TRY(parse("config.json", text, bytes, &config, ret_diag));
     env = json_object_get(json_object_get(config, "process"), "env");
     enum weir_status status = take_root(config, container, ret_diag);
-    if (status == WEIR_OK) {
-        status = check_devices(json_object_get(config, "hooks"), &device, ret_diag);
-    }
-    if (status == WEIR_OK) {
-        status = check_mounts(json_object_get(config, "mounts"), device, ret_diag);
-    }
-    if (status == WEIR_OK) {
-        status = take_variables(env, container, ret_diag);
-    }
+    WEIR_THEN(status, check_devices(json_object_get(config, "hooks"), &device, ret_diag));
+    WEIR_THEN(status, check_mounts(json_object_get(config, "mounts"), device, ret_diag));
+    WEIR_THEN(status, take_variables(env, container, ret_diag));
     json_decref(config);
     return status;
 }

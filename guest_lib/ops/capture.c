@@ -65,8 +65,7 @@ static CUresult remember(const struct pending *item)
     WEIR_FAIL_IF(!kept, CUDA_ERROR_OUT_OF_MEMORY);
     *kept = *item;
     WEIR_LOCKED(&lock);
-    kept->next = pendings;
-    pendings = kept;
+    WEIR_PUSH(pendings, kept);
     return CUDA_SUCCESS;
 }
 
@@ -228,26 +227,23 @@ static CUresult settle(uint64_t capture, uint64_t graph)
         struct pending *item = *at;
         if (item->capture == capture) {
             *at = item->next;
-            item->next = mine;
-            mine = item;
+            WEIR_PUSH(mine, item);
         } else {
             at = &item->next;
         }
     }
     pthread_mutex_unlock(&lock);
     struct weir_graph_set *set = mine && graph ? weir_graph_set_of(graph) : NULL;
-    while (mine) {
-        struct pending *next = mine->next;
+    for (struct pending *first; (first = WEIR_POP(mine));) {
         CUresult kept = CUDA_ERROR_OUT_OF_MEMORY;
         if (set) {
-            kept = give(set, mine);
+            kept = give(set, first);
         }
         if (kept != CUDA_SUCCESS) {
-            let_go(mine);
+            let_go(first);
             result = graph ? kept : result;
         }
-        free(mine);
-        mine = next;
+        free(first);
     }
     return result;
 }

@@ -232,68 +232,54 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
 }
 
-CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
+/* Set a node's parameters in its graph or, with exec, in an instantiated one. */
+static CUresult set_any(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p)
 {
+    uint64_t x = (uintptr_t)exec;
     WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
     switch ((unsigned int)p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return weir_guest_cuGraphKernelNodeSetParams_v2(hNode, kernel_of(&p->kernel));
+        return weir_guest_node_set_kernel(x, node, kernel_of(&p->kernel));
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return weir_guest_cuGraphMemcpyNodeSetParams(hNode, &p->memcpy.copyParams);
+        return weir_guest_node_set_copy(x, node, &p->memcpy.copyParams,
+                                        exec ? p->memcpy.copyCtx : NULL);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
         const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&p->memset);
-        return weir_guest_cuGraphMemsetNodeSetParams(hNode, &set);
+        return weir_guest_node_set_memset(x, node, &set, exec ? p->memset.ctx : NULL);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
         const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&p->host);
-        return weir_guest_cuGraphHostNodeSetParams(hNode, &host);
+        return weir_guest_node_set_host(x, node, &host);
     }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return exec ? weir_guest_cuGraphExecChildGraphNodeSetParams(exec, node, p->graph.graph)
+                    : CUDA_ERROR_NOT_SUPPORTED;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        return weir_guest_cuGraphEventWaitNodeSetEvent(hNode, p->eventWait.event);
+        return exec ? weir_guest_cuGraphExecEventWaitNodeSetEvent(exec, node, p->eventWait.event)
+                    : weir_guest_cuGraphEventWaitNodeSetEvent(node, p->eventWait.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        return weir_guest_cuGraphEventRecordNodeSetEvent(hNode, p->eventRecord.event);
+        return exec
+                   ? weir_guest_cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event)
+                   : weir_guest_cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
         const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = weir_struct_memops_of_v2(&p->memOp);
-        return weir_guest_cuGraphBatchMemOpNodeSetParams(hNode, &ops);
+        return weir_guest_node_set_memops(x, node, &ops);
     }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
+CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
+{
+    return set_any(NULL, hNode, p);
+}
+
 CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                              CUgraphNodeParams *p)
 {
-    WEIR_FAIL_IF(!p, CUDA_ERROR_INVALID_VALUE);
-    switch ((unsigned int)p->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-        return weir_guest_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode,
-                                                            kernel_of(&p->kernel));
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return weir_guest_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams,
-                                                         p->memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&p->memset);
-        return weir_guest_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &set, p->memset.ctx);
-    }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&p->host);
-        return weir_guest_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &host);
-    }
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-        return weir_guest_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, p->graph.graph);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        return weir_guest_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->eventWait.event);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        return weir_guest_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode,
-                                                             p->eventRecord.event);
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = weir_struct_memops_of_v2(&p->memOp);
-        return weir_guest_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &ops);
-    }
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    WEIR_FAIL_IF(!hGraphExec, CUDA_ERROR_INVALID_VALUE);
+    return set_any(hGraphExec, hNode, p);
 }
 
 /* ---------------------------------------------------------------- edges with data */

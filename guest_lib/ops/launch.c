@@ -32,12 +32,7 @@ struct request {
 static bool within(const uint32_t dims[3], const struct weir_guest_device *device,
                    CUdevice_attribute first)
 {
-    for (int i = 0; i < 3; i++) {
-        if (!dims[i] || dims[i] > (uint32_t)device->attributes[(int)first + i]) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, 3, !dims[i] || dims[i] > (uint32_t)device->attributes[(int)first + i]);
 }
 
 /* Is the grid a multiple of the clusters? 0, 0, 0 means no clusters. */
@@ -359,9 +354,7 @@ static CUresult send_with_event(struct weir_guest_function *function, const stru
         return send(function, request, stream, buffer);
     }
     CUresult result = weir_event_get(*place, &event);
-    if (result == CUDA_SUCCESS) {
-        result = weir_event_launch_begin(event, stream);
-    }
+    WEIR_THEN(result, weir_event_launch_begin(event, stream));
     return result != CUDA_SUCCESS
                ? result
                : weir_event_launch_end(event, stream, send(function, request, stream, buffer));

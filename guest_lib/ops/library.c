@@ -129,10 +129,8 @@ static bool find_variable(struct weir_library *library, const char *name, CUdevi
                           struct weir_op_library_global_out *out)
 {
     WEIR_GUEST_LOCKED(&library->image.lock);
-    const struct weir_library_variable *v = library->variables;
-    while (v && (v->device != device || strcmp(v->name, name) != 0)) {
-        v = v->next;
-    }
+    const struct weir_library_variable *v = WEIR_LINKED(
+        each, library->variables, each->device == device && strcmp(each->name, name) == 0);
     if (v) {
         *out = (struct weir_op_library_global_out){.address = v->address, .bytes = v->bytes};
     }
@@ -151,8 +149,7 @@ static void keep_variable(struct weir_library *library, const char *name, CUdevi
         .device = device, .address = out->address, .bytes = out->bytes};
     memcpy(v->name, name, name_bytes);
     WEIR_GUEST_LOCKED(&library->image.lock);
-    v->next = library->variables;
-    library->variables = v;
+    WEIR_PUSH(library->variables, v);
 }
 
 static CUresult ask_variable(struct weir_library *library, const char *name, bool managed,

@@ -34,9 +34,7 @@ CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *optio
     WEIR_FAIL_IF(!link, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = weir_jit_read(
         &(struct weir_guest_jit_options){numOptions, options, optionValues}, &link->jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_object_add(WEIR_KIND_LINK, link, &link->handle);
-    }
+    WEIR_THEN(result, weir_guest_object_add(WEIR_KIND_LINK, link, &link->handle));
     if (result != CUDA_SUCCESS) {
         free(link);
         return result;

@@ -15,7 +15,7 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
     (void)weir_pools_give_back(false);
     WEIR_TRY(weir_call_mem_info(weir_guest_channel(), NULL, &out));
     uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
-    WEIR_GIVE(free, available < out.total ? available : out.total);
+    WEIR_GIVE(free, WEIR_MIN(available, out.total));
     WEIR_GIVE(total, out.total);
     return CUDA_SUCCESS;
 }

@@ -131,7 +131,7 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     int best_blocks = 0;
     for (int round = (limit + warp - 1) / warp * warp; round > 0 && best_threads < most;
          round -= warp) {
-        int block = round < limit ? round : limit;
+        int block = WEIR_MIN(round, limit);
         size_t shared =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
         int blocks = 0;

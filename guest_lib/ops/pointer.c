@@ -206,15 +206,9 @@ CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUme
     struct weir_guest_stream *stream;
     struct weir_mem mem;
     CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : weir_guest_stream_get(hStream, &stream);
-    if (result == CUDA_SUCCESS) {
-        result = check_advice(WEIR_ADVICE_PREFETCH, &location);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_mem_check_managed(devPtr, count, &mem);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_mem_advise(devPtr, count, WEIR_ADVICE_PREFETCH, location);
-    }
+    WEIR_THEN(result, check_advice(WEIR_ADVICE_PREFETCH, &location));
+    WEIR_THEN(result, weir_mem_check_managed(devPtr, count, &mem));
+    WEIR_THEN(result, weir_mem_advise(devPtr, count, WEIR_ADVICE_PREFETCH, location));
     if (result != CUDA_SUCCESS || !weir_mem_moves(&mem) || weir_guest_capturing()) {
         return result;
     }

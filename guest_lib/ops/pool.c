@@ -113,10 +113,9 @@ static uint64_t block_bytes(const struct weir_mem *mem)
 static void count_locked(struct weir_pool *pool, uint64_t used, uint64_t reserved)
 {
     pool->used += used;
-    pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
+    pool->used_high = WEIR_MAX(pool->used, pool->used_high);
     pool->reserved += reserved;
-    pool->reserved_high =
-        pool->reserved > pool->reserved_high ? pool->reserved : pool->reserved_high;
+    pool->reserved_high = WEIR_MAX(pool->reserved, pool->reserved_high);
 }
 
 void weir_pool_forget(const struct weir_mem *mem)
@@ -131,11 +130,9 @@ void weir_pool_forget(const struct weir_mem *mem)
 
 static void release_list(struct pending *list)
 {
-    while (list) {
-        struct pending *next = list->next;
-        weir_mem_release(&list->mem);
-        free(list);
-        list = next;
+    for (struct pending *first; (first = WEIR_POP(list));) {
+        weir_mem_release(&first->mem);
+        free(first);
     }
 }
 
@@ -152,8 +149,7 @@ static bool harvest_locked(struct weir_pool *pool, uint64_t keep_bytes)
         if (pool->reserved > keep_bytes && weir_guest_stream_passed(&pending->point)) {
             *at = pending->next;
             pool->reserved -= pending->block_bytes;
-            pending->next = gone;
-            gone = pending;
+            WEIR_PUSH(gone, pending);
         } else {
             at = &pending->next;
         }
@@ -235,8 +231,7 @@ static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uin
     mem.buffer_id = weir_guest_objects_next_id();
     if (!weir_mem_insert(&mem)) {
         weir_lock_acquire(&pool->lock);
-        pending->next = pool->pending;
-        pool->pending = pending;
+        WEIR_PUSH(pool->pending, pending);
         weir_lock_release(&pool->lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -318,8 +313,7 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream 
     *pending = (struct pending){.mem = *mem, .block_bytes = block_bytes(mem), .point = point};
     weir_lock_acquire(&pool->lock);
     pool->used -= pending->block_bytes;
-    pending->next = pool->pending;
-    pool->pending = pending;
+    WEIR_PUSH(pool->pending, pending);
     weir_lock_release(&pool->lock);
     return weir_guest_report();
 }
@@ -363,8 +357,7 @@ static CUmemoryPool handle_of(const struct weir_pool *pool)
 static void enter_pool(struct weir_pool *pool)
 {
     WEIR_GUEST_LOCKED(&pools.lock);
-    pool->next = pools.all;
-    pools.all = pool;
+    WEIR_PUSH(pools.all, pool);
 }
 
 CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -660,8 +653,7 @@ void weir_pools_context_gone(struct weir_guest_ctx *ctx)
             }
             *at = pending->next;
             pool->reserved -= pending->block_bytes;
-            pending->next = gone;
-            gone = pending;
+            WEIR_PUSH(gone, pending);
         }
         weir_lock_release(&pool->lock);
         release_list(gone);
@@ -671,13 +663,9 @@ void weir_pools_context_gone(struct weir_guest_ctx *ctx)
 
 void weir_pools_finish(void)
 {
-    while (pools.all) {
-        struct weir_pool *pool = pools.all;
-        pools.all = pool->next;
-        while (pool->pending) {
-            struct pending *next = pool->pending->next;
-            free(pool->pending);
-            pool->pending = next;
+    for (struct weir_pool *pool; (pool = WEIR_POP(pools.all));) {
+        for (struct pending *first; (first = WEIR_POP(pool->pending));) {
+            free(first);
         }
         free(pool);
     }

@@ -19,8 +19,8 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
     WEIR_FAIL_IF(!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING,
                  CUDA_ERROR_INVALID_VALUE);
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
-    priority = priority > device->priority_least ? device->priority_least : priority;
-    priority = priority < device->priority_greatest ? device->priority_greatest : priority;
+    priority = WEIR_MIN(priority, device->priority_least);
+    priority = WEIR_MAX(priority, device->priority_greatest);
     struct weir_guest_stream *stream;
     WEIR_TRY(weir_guest_stream_new(ctx, flags, priority, &stream));
     *phStream = handle_of(stream);
@@ -211,7 +211,7 @@ CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStrea
     static const CUstreamAttrID copied[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
                                             CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
                                             CU_LAUNCH_ATTRIBUTE_PRIORITY};
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(copied); i++) {
         CUstreamAttrValue value;
         WEIR_TRY(weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value));
         WEIR_TRY(weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value));

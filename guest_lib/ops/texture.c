@@ -22,12 +22,7 @@ static struct weir_guest_texture **bucket_of(unsigned long long value)
 
 static struct weir_guest_texture *find_locked(unsigned long long value, bool surface)
 {
-    for (struct weir_guest_texture *o = *bucket_of(value); o; o = o->next) {
-        if (o->value == value && o->surface == surface) {
-            return o;
-        }
-    }
-    return NULL;
+    return WEIR_LINKED(o, *bucket_of(value), o->value == value && o->surface == surface);
 }
 
 static void enter(struct weir_guest_texture *object)

@@ -80,7 +80,7 @@ static bool prepare(struct files *f, const struct weir_compile_job *p)
         snprintf(job->registers, sizeof job->registers, "%u", o->max_registers);
     }
     if (o->level >= 0) {
-        snprintf(job->level, sizeof job->level, "-O%d", o->level > 4 ? 4 : o->level);
+        snprintf(job->level, sizeof job->level, "-O%d", WEIR_MIN(o->level, 4));
     }
     job->relocatable = o->relocatable;
     job->verbose = o->verbose;
@@ -111,9 +111,7 @@ static bool write_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");
 
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     bool good = fwrite(text, 1, bytes, file) == bytes;
     return fclose(file) == 0 && good;
 }

@@ -283,32 +283,23 @@ static bool read_tenant(const struct weir_toml_value *from, struct weir_host_con
 {
     struct weir_tenant_config *tenant = &config->tenants[config->n_tenants];
 
-    if (from->kind != WEIR_TOML_TABLE) {
-        return WEIR_WRONG(from, "a tenant is a table, not %s", weir_toml_kind_text(from->kind));
-    }
-    if (config->n_tenants == WEIR_CONFIG_TENANTS_MAX) {
-        return WEIR_WRONG(from, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX);
-    }
+    WEIR_FAIL_IF(from->kind != WEIR_TOML_TABLE,
+                 WEIR_WRONG(from, "a tenant is a table, not %s", weir_toml_kind_text(from->kind)));
+    WEIR_FAIL_IF(config->n_tenants == WEIR_CONFIG_TENANTS_MAX,
+                 WEIR_WRONG(from, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX));
     weir_tenant_config_default(tenant, "");
     WEIR_FAIL_IF(!read_rows(&tenant_table, from, tenant, diag), false);
-    if (tenant->name[0] == 0) {
-        return WEIR_WRONG(from, "this tenant has no name");
-    }
-    if (!weir_tenant_group_ok(tenant)) {
-        return WEIR_WRONG(from, "%s", weir_group_rule);
-    }
+    WEIR_FAIL_IF(tenant->name[0] == 0, WEIR_WRONG(from, "this tenant has no name"));
+    WEIR_FAIL_IF(!weir_tenant_group_ok(tenant), WEIR_WRONG(from, "%s", weir_group_rule));
     for (uint32_t i = 0; i < config->n_tenants; i++) {
         const struct weir_tenant_config *other = &config->tenants[i];
 
-        if (strcmp(other->name, tenant->name) == 0) {
-            return WEIR_WRONG(from, "a second tenant is named '%s'", tenant->name);
-        }
+        WEIR_FAIL_IF(strcmp(other->name, tenant->name) == 0,
+                     WEIR_WRONG(from, "a second tenant is named '%s'", tenant->name));
         const char *same = weir_tenants_clash(other, tenant);
 
-        if (same) {
-            return WEIR_WRONG(from, "tenants '%s' and '%s' have the same %s", other->name,
-                              tenant->name, same);
-        }
+        WEIR_FAIL_IF(same, WEIR_WRONG(from, "tenants '%s' and '%s' have the same %s", other->name,
+                                      tenant->name, same));
     }
     config->n_tenants++;
     return true;
@@ -317,9 +308,8 @@ static bool read_tenant(const struct weir_toml_value *from, struct weir_host_con
 static bool read_tenants(const struct weir_toml_value *from, struct weir_host_config *config,
                          struct weir_diag *diag)
 {
-    if (from->kind != WEIR_TOML_ARRAY) {
-        return WEIR_WRONG(from, "each tenant is a table in two brackets: [[tenant]]");
-    }
+    WEIR_FAIL_IF(from->kind != WEIR_TOML_ARRAY,
+                 WEIR_WRONG(from, "each tenant is a table in two brackets: [[tenant]]"));
     for (const struct weir_toml_value *item = from->items; item; item = item->next) {
         WEIR_FAIL_IF(!read_tenant(item, config, diag), false);
     }
@@ -488,12 +478,7 @@ bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
 
 bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b)
 {
-    for (size_t i = 0; i < weir_setting_count(); i++) {
-        if (!weir_setting_equal(i, a, b)) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, weir_setting_count(), !weir_setting_equal(i, a, b));
 }
 
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
@@ -579,12 +564,8 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
 
 const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant)
 {
-    for (uint32_t i = 0; i < config->n_tenants; i++) {
-        if (strcmp(config->tenants[i].name, tenant) == 0) {
-            return config->tenants[i].user;
-        }
-    }
-    return "";
+    uint32_t at = WEIR_FIRST(i, config->n_tenants, strcmp(config->tenants[i].name, tenant) == 0);
+    return at < config->n_tenants ? config->tenants[at].user : "";
 }
 
 /* The area for reservations may lie anywhere outside all windows. */

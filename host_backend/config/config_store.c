@@ -20,9 +20,7 @@ static bool key_ok(const char *key)
 static bool wrong_kind(const struct weir_row *row, const struct weir_toml_value *value,
                        const char *wanted, struct weir_diag *diag)
 {
-    if (value->line == 0) {
-        return WEIR_WRONG(value, "'%s' must be %s", row->key, wanted);
-    }
+    WEIR_FAIL_IF(value->line == 0, WEIR_WRONG(value, "'%s' must be %s", row->key, wanted));
     return WEIR_WRONG(value, "'%s' must be %s, not %s", row->key, wanted,
                       weir_toml_kind_text(value->kind));
 }
@@ -30,18 +28,14 @@ static bool wrong_kind(const struct weir_row *row, const struct weir_toml_value 
 static bool store_text(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
-    if (value->kind != WEIR_TOML_STRING) {
-        return wrong_kind(row, value, "a string in quotes", diag);
-    }
-    if (strlen(value->string) >= row->size && row->kind == ROW_TEXT) {
-        return WEIR_WRONG(value, "'%s' is too long", row->key);
-    }
-    if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
-        return WEIR_WRONG(value, "%s", weir_tenant_name_rule);
-    }
-    if (row->kind == ROW_KEY && !key_ok(value->string)) {
-        return WEIR_WRONG(value, "'key' must be a public key of 40 Z85 characters");
-    }
+    WEIR_FAIL_IF(value->kind != WEIR_TOML_STRING,
+                 wrong_kind(row, value, "a string in quotes", diag));
+    WEIR_FAIL_IF(strlen(value->string) >= row->size && row->kind == ROW_TEXT,
+                 WEIR_WRONG(value, "'%s' is too long", row->key));
+    WEIR_FAIL_IF(row->kind == ROW_NAME && !weir_tenant_name_ok(value->string),
+                 WEIR_WRONG(value, "%s", weir_tenant_name_rule));
+    WEIR_FAIL_IF(row->kind == ROW_KEY && !key_ok(value->string),
+                 WEIR_WRONG(value, "'key' must be a public key of 40 Z85 characters"));
     memcpy(to, value->string, strlen(value->string) + 1);
     return true;
 }
@@ -51,13 +45,10 @@ static bool store_number(const struct weir_row *row, char *to, const struct weir
 {
     uint32_t small = (uint32_t)value->integer;
 
-    if (value->kind != WEIR_TOML_INTEGER) {
-        return wrong_kind(row, value, "an integer", diag);
-    }
-    if (value->integer < row->low || value->integer > row->high) {
-        return WEIR_WRONG(value, "'%s' must lie between %lld and %lld", row->key,
-                          (long long)row->low, (long long)row->high);
-    }
+    WEIR_FAIL_IF(value->kind != WEIR_TOML_INTEGER, wrong_kind(row, value, "an integer", diag));
+    WEIR_FAIL_IF(value->integer < row->low || value->integer > row->high,
+                 WEIR_WRONG(value, "'%s' must lie between %lld and %lld", row->key,
+                            (long long)row->low, (long long)row->high));
     memcpy(to, row->kind == ROW_U32 ? (const void *)&small : (const void *)&value->integer,
            row->size);
     return true;
@@ -82,9 +73,7 @@ static bool list_text(const struct weir_toml_value *value, char *to, size_t byte
             return false;
         }
         at += (size_t)n;
-        if (at >= bytes) {
-            return false;
-        }
+        WEIR_FAIL_IF(at >= bytes, false);
     }
     return true;
 }
@@ -99,11 +88,11 @@ static bool store_devices(const struct weir_row *row, char *to, const struct wei
         return WEIR_WRONG(value, "'%s' must lie between %lld and %lld", row->key,
                           (long long)row->low, (long long)row->high);
     }
-    if (!list_text(value, list, sizeof list) || weir_devices_parse(list, to) != WEIR_OK) {
-        return WEIR_WRONG(
-            value, "'%s' must be an ordinal, or a list such as \"0,1\", [0, 1] or \"GPU-4a8f\"",
-            row->key);
-    }
+    WEIR_FAIL_IF(
+        !list_text(value, list, sizeof list) || weir_devices_parse(list, to) != WEIR_OK,
+        WEIR_WRONG(value,
+                   "'%s' must be an ordinal, or a list such as \"0,1\", [0, 1] or \"GPU-4a8f\"",
+                   row->key));
     return true;
 }
 
@@ -113,13 +102,10 @@ static bool store_policy(const struct weir_row *row, char *to, const struct weir
     char list[WEIR_CONFIG_PATH_BYTES];
     struct weir_diag why;
 
-    if (!list_text(value, list, row->size < sizeof list ? row->size : sizeof list)) {
-        return WEIR_WRONG(value, "'%s' must be a list such as \"fair,corun\", or \"off\"",
-                          row->key);
-    }
-    if (!weir_config_policy_ok(list, &why)) {
-        return WEIR_WRONG(value, "%s", why.message);
-    }
+    WEIR_FAIL_IF(
+        !list_text(value, list, row->size < sizeof list ? row->size : sizeof list),
+        WEIR_WRONG(value, "'%s' must be a list such as \"fair,corun\", or \"off\"", row->key));
+    WEIR_FAIL_IF(!weir_config_policy_ok(list, &why), WEIR_WRONG(value, "%s", why.message));
     memcpy(to, list, strlen(list) + 1);
     return true;
 }
@@ -173,11 +159,11 @@ static bool store_amount(const struct weir_row *row, char *to, const struct weir
                weir_amount_parse(value->string, &amount) != WEIR_OK) {
         return WEIR_WRONG(value, "'%s' must be an amount such as \"8GiB\" or \"25%%\"", row->key);
     }
-    if (row->kind == ROW_AMOUNT && amount.bytes != 0 && amount.bytes < AMOUNT_MIN_BYTES) {
-        return WEIR_WRONG(
-            value, "'%s' is only %llu bytes, and the least is 1MiB: give a unit, as in \"8GiB\"",
-            row->key, (unsigned long long)amount.bytes);
-    }
+    WEIR_FAIL_IF(
+        row->kind == ROW_AMOUNT && amount.bytes != 0 && amount.bytes < AMOUNT_MIN_BYTES,
+        WEIR_WRONG(value,
+                   "'%s' is only %llu bytes, and the least is 1MiB: give a unit, as in \"8GiB\"",
+                   row->key, (unsigned long long)amount.bytes));
     if (row->kind == ROW_AMOUNT) {
         memcpy(to, &amount, sizeof amount);
         return true;
@@ -186,9 +172,8 @@ static bool store_amount(const struct weir_row *row, char *to, const struct weir
         memcpy(to, &amount.bytes, sizeof amount.bytes);
         return true;
     }
-    if (row->kind == ROW_LIMIT) {
-        return WEIR_WRONG(value, "'%s' must be an amount such as \"512MiB\"", row->key);
-    }
+    WEIR_FAIL_IF(row->kind == ROW_LIMIT,
+                 WEIR_WRONG(value, "'%s' must be an amount such as \"512MiB\"", row->key));
     if (!is_size_of(row, amount.bytes)) {
         return wrong_size(row, value, diag);
     }
@@ -246,9 +231,8 @@ static bool store_pct(const struct weir_row *row, char *to, const struct weir_to
 static bool store_bool(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
-    if (value->kind != WEIR_TOML_BOOLEAN) {
-        return WEIR_WRONG(value, "'%s' must be true or false", row->key);
-    }
+    WEIR_FAIL_IF(value->kind != WEIR_TOML_BOOLEAN,
+                 WEIR_WRONG(value, "'%s' must be true or false", row->key));
     memcpy(to, &value->boolean, sizeof value->boolean);
     return true;
 }
@@ -263,17 +247,14 @@ static bool store_list(const struct weir_row *row, char *to, const struct weir_t
     struct weir_amount amount;
 
     snprintf(number, sizeof number, "%lld", (long long)value->integer);
-    if (value->kind != WEIR_TOML_STRING && !is_number) {
-        return wrong_kind(row, value, "a string in quotes", diag);
-    }
-    if (strlen(text) >= row->size) {
-        return WEIR_WRONG(value, "'%s' is too long: %zu characters at most", row->key,
-                          row->size - 1);
-    }
-    if (row->kind == ROW_LABELS && !weir_labels_ok(text)) {
-        return WEIR_WRONG(value, "'labels' must be NAME=VALUE with commas between: a name of "
-                                 "letters, digits and _, a value without blanks and quotes");
-    }
+    WEIR_FAIL_IF(value->kind != WEIR_TOML_STRING && !is_number,
+                 wrong_kind(row, value, "a string in quotes", diag));
+    WEIR_FAIL_IF(
+        strlen(text) >= row->size,
+        WEIR_WRONG(value, "'%s' is too long: %zu characters at most", row->key, row->size - 1));
+    WEIR_FAIL_IF(row->kind == ROW_LABELS && !weir_labels_ok(text),
+                 WEIR_WRONG(value, "'labels' must be NAME=VALUE with commas between: a name of "
+                                   "letters, digits and _, a value without blanks and quotes"));
     for (uint32_t i = 0; row->kind == ROW_AMOUNTS && *text != 0 && comma; i++) {
         if (weir_amounts_get(text, i, &amount) != WEIR_OK ||
             (amount.pct == 0 && amount.bytes < AMOUNT_MIN_BYTES)) {
@@ -300,12 +281,10 @@ static bool store_user(const struct weir_row *row, char *to, const struct weir_t
         snprintf(to, row->size, "%lld", (long long)value->integer);
         return true;
     }
-    if (value->kind != WEIR_TOML_STRING || strlen(value->string) >= row->size) {
-        return WEIR_WRONG(value, "'%s' must be a user's name or number", row->key);
-    }
-    if (value->string[0] != 0 && weir_user_id(value->string, &uid) != WEIR_OK) {
-        return WEIR_WRONG(value, "'%s': there is no user '%s' here", row->key, value->string);
-    }
+    WEIR_FAIL_IF(value->kind != WEIR_TOML_STRING || strlen(value->string) >= row->size,
+                 WEIR_WRONG(value, "'%s' must be a user's name or number", row->key));
+    WEIR_FAIL_IF(value->string[0] != 0 && weir_user_id(value->string, &uid) != WEIR_OK,
+                 WEIR_WRONG(value, "'%s': there is no user '%s' here", row->key, value->string));
     memcpy(to, value->string, strlen(value->string) + 1);
     return true;
 }
@@ -315,9 +294,8 @@ bool weir_row_store(const struct weir_row *row, void *object, const struct weir_
 {
     char *to = (char *)object + row->offset;
 
-    if (value->kind == WEIR_TOML_STRING && strlen(value->string) != value->string_bytes) {
-        return WEIR_WRONG(value, "'%s' must not have a NUL inside", row->key);
-    }
+    WEIR_FAIL_IF(value->kind == WEIR_TOML_STRING && strlen(value->string) != value->string_bytes,
+                 WEIR_WRONG(value, "'%s' must not have a NUL inside", row->key));
     switch (row->kind) {
     case ROW_TEXT:
     case ROW_NAME:

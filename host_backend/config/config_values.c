@@ -17,7 +17,7 @@ static bool unit_of(const char *text, double *ret)
                  {"ki", 0x1p10},  {"mi", 0x1p20}, {"gi", 0x1p30},  {"ti", 0x1p40}, /* Kubernetes' */
                  {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},     {"tb", 1e12}};
 
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(units); i++) {
         if (strcasecmp(text, units[i].name) == 0) {
             *ret = units[i].factor;
             return true;

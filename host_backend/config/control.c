@@ -200,9 +200,7 @@ enum weir_status weir_control_ask(const char *run_dir, const char *const *words,
     enum weir_status status = join(words, n_words, 0, request);
     char *text;
 
-    if (status == WEIR_OK) {
-        status = ask(run_dir, request, fd, &text);
-    }
+    WEIR_THEN(status, ask(run_dir, request, fd, &text));
     if (status == WEIR_OK) {
         status = weir_status_text_read(text, ret_report);
         free(text);

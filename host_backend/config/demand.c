@@ -154,9 +154,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
         WEIR_FAIL_IF(take(words[i], &wanted, ret_diag) != WEIR_OK, WEIR_ERR_INVALID);
     }
     const char *excess = find_excess(&wanted, &demand->most);
-    if (excess) {
-        return refuse(excess, &wanted, &demand->most, ret_diag);
-    }
+    WEIR_FAIL_IF(excess, refuse(excess, &wanted, &demand->most, ret_diag));
     WEIR_FAIL_IF(asks && !weir_setting_fits(memory, &wanted, device_bytes, ret_diag),
                  WEIR_ERR_INVALID);
     if (!weir_setting_fits(memory, &wanted, device_bytes, &ignored)) {
@@ -174,12 +172,12 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
 void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n, uint32_t *ret_weights)
 {
     uint64_t lost[WEIR_CONFIG_TENANTS_MAX], sum = 0;
-    uint32_t all = together > n ? together : n, few = UINT32_MAX, least, left;
+    uint32_t all = WEIR_MAX(together, n), few = UINT32_MAX, least, left;
 
     assert(n <= WEIR_CONFIG_TENANTS_MAX);
     for (uint32_t i = 0; i < n; i++) {
         sum += asked[i];
-        few = asked[i] < few ? asked[i] : few;
+        few = WEIR_MIN(asked[i], few);
     }
     if (n == 0) {
         return;

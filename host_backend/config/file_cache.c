@@ -112,9 +112,7 @@ static bool give_folder(int dir, uid_t uid, gid_t gid)
 {
     struct stat info;
 
-    if (fstat(dir, &info) != 0 || (info.st_mode & 022) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(fstat(dir, &info) != 0 || (info.st_mode & 022) != 0, false);
     if (info.st_uid == uid) {
         return true;
     }
@@ -166,9 +164,7 @@ bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
 {
     bool given = false;
 
-    if (!make_dirs(dir)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!make_dirs(dir), false);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         given = give_folder(fd, uid, gid);

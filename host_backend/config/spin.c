@@ -56,7 +56,7 @@ static uint32_t largest(const uint32_t *values, uint32_t n)
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        most = values[i] > most ? values[i] : most;
+        most = WEIR_MAX(values[i], most);
     }
     return most;
 }
@@ -66,7 +66,7 @@ static void lowered(struct weir_spin_hold *hold, uint64_t now_ns)
     bool soon = now_ns - hold->raised_ns < SOON_NS;
 
     hold->hold_ns = hold->hold_ns == 0 || !soon ? HOLD_FIRST_NS : hold->hold_ns * 2;
-    hold->hold_ns = hold->hold_ns < HOLD_LAST_NS ? hold->hold_ns : HOLD_LAST_NS;
+    hold->hold_ns = WEIR_MIN(hold->hold_ns, HOLD_LAST_NS);
     hold->until_ns = now_ns + hold->hold_ns;
 }
 
@@ -95,7 +95,7 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g,
     g->running[g->n % EPOCHS] = seen->running;
     g->active[g->n % EPOCHS] = seen->active;
     g->n++;
-    n = (uint32_t)(g->n < EPOCHS ? g->n : EPOCHS);
+    n = (uint32_t)(WEIR_MIN(g->n, EPOCHS));
     running = mean_up(g->running, n);
     wanted = largest(g->active, n);
     own = 2 * wanted + gate; /* the sessions' and the gate's threads are among the running ones */

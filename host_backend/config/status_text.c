@@ -65,7 +65,7 @@ static const struct {
      sizeof(struct type),                                                                          \
      counted},
     {"host", host_fields, 0, 0, 0, 0}, WEIR_STATUS_ARRAYS(ROWS)};
-#define N_ROWS  (sizeof rows / sizeof rows[0])
+#define N_ROWS  WEIR_COUNT(rows)
 #define WRITTEN 11 /* weir_status_text_write() writes the first 11 kinds */
 
 /* Write a number: without a fraction if it is whole, such as bytes. JSON has no NAN. */

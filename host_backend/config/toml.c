@@ -49,9 +49,7 @@ static bool is_control(char c)
 static bool skip_comment(struct weir_toml_reader *r)
 {
     for (; !at_line_end(r); r->at++) {
-        if (is_control(*r->at)) {
-            return WEIR_TOML_FAIL(r, "a control character in a comment");
-        }
+        WEIR_FAIL_IF(is_control(*r->at), WEIR_TOML_FAIL(r, "a control character in a comment"));
     }
     return true;
 }
@@ -73,9 +71,7 @@ static bool finish_line(struct weir_toml_reader *r)
 {
     skip_blanks(r);
     WEIR_FAIL_IF(*r->at == '#' && !skip_comment(r), false);
-    if (!at_line_end(r)) {
-        return WEIR_TOML_FAIL(r, "unexpected text after the value");
-    }
+    WEIR_FAIL_IF(!at_line_end(r), WEIR_TOML_FAIL(r, "unexpected text after the value"));
     if (r->at < r->end) {
         take_newline(r);
     }
@@ -183,19 +179,16 @@ static bool read_escape(struct weir_toml_reader *r, char **to)
     int digits = *r->at == 'u' ? 4 : *r->at == 'U' ? 8 : 0;
     uint32_t c = 0;
 
-    if (digits == 0) {
-        return WEIR_TOML_FAIL(r, "unknown escape in a string (a backslash is written \\\\)");
-    }
+    WEIR_FAIL_IF(digits == 0,
+                 WEIR_TOML_FAIL(r, "unknown escape in a string (a backslash is written \\\\)"));
     r->at++;
     for (; digits > 0; digits--, r->at++) {
-        if (digit_of(*r->at) > 15) {
-            return WEIR_TOML_FAIL(r, "\\u wants 4 hexadecimal digits, \\U 8");
-        }
+        WEIR_FAIL_IF(digit_of(*r->at) > 15,
+                     WEIR_TOML_FAIL(r, "\\u wants 4 hexadecimal digits, \\U 8"));
         c = c << 4 | (uint32_t)digit_of(*r->at);
     }
-    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
-        return WEIR_TOML_FAIL(r, "no character has this number");
-    }
+    WEIR_FAIL_IF(c > 0x10ffff || (c >= 0xd800 && c < 0xe000),
+                 WEIR_TOML_FAIL(r, "no character has this number"));
     *to = put_utf8(*to, c);
     return true;
 }
@@ -229,17 +222,13 @@ static bool read_char(struct weir_toml_reader *r, char quote, bool lines, char *
         take_newline(r);
         return true;
     }
-    if (at_line_end(r)) {
-        return WEIR_TOML_FAIL(r, lines ? "the string does not end"
-                                       : "the string does not end on this line");
-    }
+    WEIR_FAIL_IF(at_line_end(r), WEIR_TOML_FAIL(r, lines ? "the string does not end"
+                                                         : "the string does not end on this line"));
     if (*r->at == '\\' && quote == '"') {
         r->at++;
         return (lines && skip_folded(r)) || read_escape(r, to);
     }
-    if (is_control(*r->at)) {
-        return WEIR_TOML_FAIL(r, "a control character in a string");
-    }
+    WEIR_FAIL_IF(is_control(*r->at), WEIR_TOML_FAIL(r, "a control character in a string"));
     *(*to)++ = *r->at++;
     return true;
 }
@@ -264,7 +253,7 @@ static bool read_string(struct weir_toml_reader *r, bool lines_too, const char *
             return false;
         }
     }
-    n = n > 5 ? 5 : n;
+    n = WEIR_MIN(n, 5);
     for (; lines && n > closing; n--) { /* of """" and """"" the first quotes belong to the text */
         *to++ = quote;
         r->at++;
@@ -287,9 +276,8 @@ static bool read_part(struct weir_toml_reader *r, struct part *part)
     if (*r->at == '"' || *r->at == '\'') {
         return read_string(r, false, &part->name, &part->bytes);
     }
-    if (n == 0) {
-        return WEIR_TOML_FAIL(r, "a name is expected here: letters, digits, _ and -, or in quotes");
-    }
+    WEIR_FAIL_IF(n == 0, WEIR_TOML_FAIL(
+                             r, "a name is expected here: letters, digits, _ and -, or in quotes"));
     part->name = weir_arena_strndup(r->arena, r->at, n);
     part->bytes = n;
     r->at += n;
@@ -346,9 +334,7 @@ static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir
         r->at++;
         skip_blanks(r);
         table = step(r, table, last, header);
-        if (!table) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!table, NULL);
     }
     return NULL;
 }
@@ -394,9 +380,8 @@ static bool read_inline(struct weir_toml_reader *r, struct weir_toml_value *tabl
             r->at++;
             return true;
         }
-        if (*r->at != ',') {
-            return WEIR_TOML_FAIL(r, "',' or '}' is missing: {...} stands on one line");
-        }
+        WEIR_FAIL_IF(*r->at != ',',
+                     WEIR_TOML_FAIL(r, "',' or '}' is missing: {...} stands on one line"));
         r->at++;
     }
 }
@@ -429,9 +414,7 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
 
     table = read_path(r, table, false, &part);
     WEIR_FAIL_IF(!table, false);
-    if (find(table, part.name, part.bytes)) {
-        return refuse(r, &part, "is given twice");
-    }
+    WEIR_FAIL_IF(find(table, part.name, part.bytes), refuse(r, &part, "is given twice"));
     if (*r->at != '=') {
         char name[80];
 
@@ -465,18 +448,14 @@ static struct weir_toml_value *open_table(struct weir_toml_reader *r,
     }
     if (!item) {
         item = add(r, parent, part);
-        if (!item) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!item, NULL);
         item->column = column;
         item->kind = rows ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         item->made = rows ? WEIR_TOML_MADE_ROWS : WEIR_TOML_MADE_HEADER;
     }
     if (rows) {
         item = add(r, item, NULL);
-        if (!item) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!item, NULL);
         item->kind = WEIR_TOML_TABLE;
     }
     item->line = r->line;
@@ -498,9 +477,8 @@ static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root
     skip_blanks(r);
     struct weir_toml_value *parent = read_path(r, root, true, &part);
     WEIR_FAIL_IF(!parent, false);
-    if (strncmp(r->at, "]]", rows ? 2 : 1) != 0) {
-        return WEIR_TOML_FAIL(r, rows ? "']]' is missing" : "']' is missing");
-    }
+    WEIR_FAIL_IF(strncmp(r->at, "]]", rows ? 2 : 1) != 0,
+                 WEIR_TOML_FAIL(r, rows ? "']]' is missing" : "']' is missing"));
     r->at += rows ? 2 : 1;
     *table = open_table(r, parent, &part, rows, column);
     WEIR_FAIL_IF(!*table, false);

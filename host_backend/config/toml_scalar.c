@@ -45,9 +45,8 @@ static bool integer_of(struct weir_toml_reader *r, const char *digits, int base,
         const char text[] = {*digits, 0};
         uint64_t digit = strtoull(text, NULL, base);
 
-        if (value > (most - digit) / (uint64_t)base) {
-            return WEIR_TOML_FAIL(r, "the number is too large");
-        }
+        WEIR_FAIL_IF(value > (most - digit) / (uint64_t)base,
+                     WEIR_TOML_FAIL(r, "the number is too large"));
         value = value * (uint64_t)base + digit;
     }
     *ret = negative ? (int64_t)(0 - value) : (int64_t)value;
@@ -67,9 +66,7 @@ static bool based_integer(struct weir_toml_reader *r, const char *word, int base
     char digits[WORD_MAX], *to = digits;
     const char *end = take_digits(word + 2, base, &to);
 
-    if (!end || *end != 0) {
-        return not_a_value(r);
-    }
+    WEIR_FAIL_IF(!end || *end != 0, not_a_value(r));
     *to = 0;
     value->kind = WEIR_TOML_INTEGER;
     return integer_of(r, digits, base, false, &value->integer);
@@ -93,9 +90,8 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
     to += negative;
     digits = to;
     at = take_digits(at, 10, &to);
-    if (at && is_zero_led(digits, to)) {
-        return WEIR_TOML_FAIL(r, "a number does not begin with 0 (an octal one with 0o)");
-    }
+    WEIR_FAIL_IF(at && is_zero_led(digits, to),
+                 WEIR_TOML_FAIL(r, "a number does not begin with 0 (an octal one with 0o)"));
     if (at && *at == '.') {
         is_float = true;
         *to++ = *at++;
@@ -109,9 +105,7 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
         }
         at = take_digits(at, 10, &to);
     }
-    if (!at || *at != 0) {
-        return not_a_value(r);
-    }
+    WEIR_FAIL_IF(!at || *at != 0, not_a_value(r));
     *to = 0;
     value->kind = is_float ? WEIR_TOML_FLOAT : WEIR_TOML_INTEGER;
     value->number = is_float ? strtod(plain, NULL) : 0;
@@ -124,12 +118,8 @@ bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value)
     char word[WORD_MAX];
     bool good = true;
 
-    if (n == 0) {
-        return not_a_value(r);
-    }
-    if (n >= sizeof word) {
-        return WEIR_TOML_FAIL(r, "the number is too long");
-    }
+    WEIR_FAIL_IF(n == 0, not_a_value(r));
+    WEIR_FAIL_IF(n >= sizeof word, WEIR_TOML_FAIL(r, "the number is too long"));
     memcpy(word, r->at, n);
     word[n] = 0;
     if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {

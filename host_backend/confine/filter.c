@@ -201,14 +201,14 @@ static void refuse_owners(struct program *p)
                                         TIOCLINUX, TIOCSIG,   TIOCSPGRP, TIOCSCTTY};
     unsigned short begin = begin_call(p, __NR_fcntl);
 
-    answer_values(p, 1, commands, sizeof commands / sizeof commands[0], ALLOW);
+    answer_values(p, 1, commands, WEIR_COUNT(commands), ALLOW);
     unless_equal_skip(p, F_SETFL, 4);
     load_argument(p, 2);
     unless_any_bit_skip(p, O_ASYNC, 1); /* with O_ASYNC a terminal sets an owner by itself */
     answer(p, REFUSE(EPERM));
     answer(p, ALLOW);
     end_call(p, begin, REFUSE(EPERM));
-    refuse_if(p, __NR_ioctl, 1, requests, sizeof requests / sizeof requests[0]);
+    refuse_if(p, __NR_ioctl, 1, requests, WEIR_COUNT(requests));
 }
 
 /* Refuse a call of two arguments unless the first is this value and the second names this process,
@@ -238,7 +238,7 @@ static void refuse_scheduling(struct program *p)
     answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads set what all threads have set */
     end_call(p, begin, REFUSE(EPERM));
 
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(calls); i++) {
         refuse_unless(p, calls[i], 0, self, 2);
     }
     refuse_unless_own(p, __NR_setpriority, PRIO_PROCESS);
@@ -257,7 +257,7 @@ static void refuse_others(struct program *p)
     refuse_unless(p, __NR_rt_sigqueueinfo, 0, self, 1);
     refuse_unless(p, __NR_rt_tgsigqueueinfo, 0, self, 1);
     refuse_unless(p, __NR_prlimit64, 0, self, 2);
-    refuse_if(p, __NR_prctl, 0, options, sizeof options / sizeof options[0]);
+    refuse_if(p, __NR_prctl, 0, options, WEIR_COUNT(options));
     refuse(p, __NR_setpgid, EPERM);
     refuse(p, __NR_setsid, EPERM);
 }

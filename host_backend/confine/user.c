@@ -22,12 +22,7 @@ static const struct passwd *entry_of(const char *wanted)
 
 static bool is_member(const struct weir_confine_user *user, gid_t group)
 {
-    for (int i = 0; i < user->n_groups; i++) {
-        if (user->groups[i] == group) {
-            return true;
-        }
-    }
-    return group == user->gid;
+    return WEIR_ANY(i, user->n_groups, user->groups[i] == group) || group == user->gid;
 }
 
 /* Add the group of a file, but not root's, which would open more than a device. */
@@ -55,7 +50,7 @@ static bool fill(struct weir_confine_user *user, const struct passwd *entry)
         getgrouplist(user->name, user->gid, user->groups, &user->n_groups) < 0) {
         return false;
     }
-    for (size_t i = 0; i < sizeof device_files / sizeof device_files[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(device_files); i++) {
         add_group_of(user, device_files[i]);
     }
     return true;

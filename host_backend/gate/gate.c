@@ -58,8 +58,7 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, c
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     snprintf(q->member->name, sizeof q->member->name, "%s", tenant);
-    q->next = gate->queues;
-    gate->queues = q;
+    WEIR_PUSH(gate->queues, q);
     weir_gate_enlist_locked(q);
     pthread_mutex_unlock(&gate->lock);
     *ret_queue = q;
@@ -92,10 +91,7 @@ void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch
 void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch)
 {
     pthread_mutex_lock(&queue->gate->lock);
-    while (batch->first) {
-        struct weir_gate_item *item = batch->first;
-
-        batch->first = item->next;
+    for (struct weir_gate_item *item; (item = WEIR_POP(batch->first));) {
         weir_gate_withdraw_locked(item, weir_clock_now_ns());
     }
     atomic_fetch_add(&queue->done_ns, batch->ns);
@@ -533,10 +529,7 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue)
     for (; q->n != 0; q->first = (q->first + 1) % WEIR_GATE_ENTRIES) {
         struct weir_gate_entry *e = &q->ring[q->first];
 
-        while (e->work.first) {
-            struct weir_gate_item *item = e->work.first;
-
-            e->work.first = item->next;
+        for (struct weir_gate_item *item; (item = WEIR_POP(e->work.first));) {
             weir_gate_withdraw_locked(item, now_ns);
         }
         forget_started_locked(gate, e->started, now_ns);

@@ -27,10 +27,7 @@ static void destroy(struct weir_gate *gate)
         pthread_join(gate->watcher, NULL);
     }
     weir_predict_destroy(gate->predict);
-    while (gate->free_items) {
-        struct weir_gate_item *item = gate->free_items;
-
-        gate->free_items = item->next;
+    for (struct weir_gate_item *item; (item = WEIR_POP(gate->free_items));) {
         free(item);
     }
     free(gate->orders.ring);

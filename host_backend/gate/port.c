@@ -89,9 +89,7 @@ bool weir_gate_port_take(struct weir_gate_port *port, uint32_t *tail,
     uint32_t head = atomic_load(&port->head); /* P2 */
     bool any = head - *tail <= WEIR_GATE_PORT_REQUESTS;
 
-    if (head == *tail) {
-        return false;
-    }
+    WEIR_FAIL_IF(head == *tail, false);
     if (any) {
         *ret_request = port->request[*tail % WEIR_GATE_PORT_REQUESTS];
     }

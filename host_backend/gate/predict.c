@@ -115,7 +115,7 @@ bool weir_gate_see(struct weir_gate_queue *q, const struct weir_gate_work *work,
         return false;
     }
     hint->blind_max = done ? BLIND_BATCH : hint->blind_max * 2;
-    hint->blind_max = hint->blind_max < BLIND_MOST ? hint->blind_max : BLIND_MOST;
+    hint->blind_max = WEIR_MIN(hint->blind_max, BLIND_MOST);
     hint->blind_given_ns = atomic_load_explicit(&q->given_ns, memory_order_relaxed);
     hint->blind = 1;
     hint->uses = HINT_USES; /* predict again at the next launch */

@@ -307,5 +307,5 @@ static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queu
 {
     uint32_t granted = queue->ops->sm_limit_pct(queue->session);
 
-    return queue->sm_limit_pct < granted ? queue->sm_limit_pct : granted;
+    return WEIR_MIN(queue->sm_limit_pct, granted);
 }

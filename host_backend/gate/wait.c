@@ -103,7 +103,7 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
     if (ns > (end_ns - now_ns - EARLY_MAX_NS) / 2) {
         ns = (end_ns - now_ns - EARLY_MAX_NS) / 2;
     }
-    return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
+    return ns < NAP_NS ? NAP_NS : WEIR_MIN(ns, NAP_MAX_NS);
 }
 
 /* Wait, then check the work in flight again. false: the session is over. */
@@ -198,7 +198,7 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
         return UINT64_MAX;
     }
     ns *= 100 / limit_pct > STUCK_SHARE ? 100 / limit_pct : STUCK_SHARE;
-    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
+    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : WEIR_MIN(ns, most_ns);
 }
 
 /*
@@ -326,7 +326,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
             continue;
         }
         leave_deaf(q);
-        sleep_on(item, word, slice_ns < patience_ns ? slice_ns : patience_ns);
+        sleep_on(item, word, WEIR_MIN(slice_ns, patience_ns));
     }
 }
 
@@ -364,7 +364,7 @@ bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
             ns = ROOM_SLEEP_NS;
             sleep_on(item, word, ns);
         }
-        left_ns -= ns < left_ns ? ns : left_ns;
+        left_ns -= WEIR_MIN(ns, left_ns);
     }
     return weir_gate_is_granted(item);
 }

@@ -34,8 +34,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
         return;
     }
     gate->ops->item_gone(item->room);
-    item->next = gate->free_items;
-    gate->free_items = item;
+    WEIR_PUSH(gate->free_items, item);
 }
 
 /* Mark an item as gone, since the gate process has forgotten it. */
@@ -272,7 +271,7 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
 static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work,
                         uint64_t now_ns)
 {
-    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
+    uint64_t since_ns = WEIR_MAX(work->since_ns, q->done_seen_ns);
 
     return now_ns > since_ns ? now_ns - since_ns : 0;
 }
@@ -356,10 +355,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     } else if (work->class != WEIR_SCHED_KERNEL) {
         took_ns = 0;
     }
-    while (work->first) {
-        struct weir_gate_item *item = work->first;
-
-        work->first = item->next;
+    for (struct weir_gate_item *item; (item = WEIR_POP(work->first));) {
         finished_locked(q->gate, item->name, now_ns, took_ns);
         took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
         gone_locked(item);

@@ -374,9 +374,7 @@ static bool open_socket(const char *run_dir, bool passed)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int n = snprintf(k.socket_path, sizeof k.socket_path, "%s/" WEIR_KEEP_SOCKET, run_dir);
 
-    if (n < 0 || (size_t)n >= sizeof k.socket_path) {
-        return false;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= sizeof k.socket_path, false);
     if (passed) {
         k.listen_fd = WEIR_KEEP_LISTEN_FD;
         return fcntl(k.listen_fd, F_SETFD, FD_CLOEXEC) == 0;

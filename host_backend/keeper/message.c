@@ -24,9 +24,7 @@ bool weir_keep_receive(int socket_fd, struct weir_keep_message *ret_message,
 {
     ssize_t n = weir_fd_receive(socket_fd, ret_message, sizeof *ret_message, 0, ret_fds);
 
-    if (n <= 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(n <= 0, false);
     if ((size_t)n < HEAD_BYTES || ret_message->bytes != (size_t)n - HEAD_BYTES ||
         ret_fds->fds_cut || ret_fds->bytes_cut) {
         ret_message->type = WEIR_KEEP_NONE;
@@ -39,9 +37,7 @@ const uint8_t *weir_keep_spawn_row(const struct weir_keep_message *message,
 {
     size_t words = 0, at;
 
-    if (message->bytes < sizeof *ret_spawn) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(message->bytes < sizeof *ret_spawn, NULL);
     memcpy(ret_spawn, message->data, sizeof *ret_spawn);
     at = sizeof *ret_spawn + (size_t)ret_spawn->row_bytes;
     if (ret_spawn->row_bytes > message->bytes || at >= message->bytes ||

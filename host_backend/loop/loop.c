@@ -78,7 +78,7 @@ void weir_host_loop_watch(struct weir_host_loop *loop, int fd, short events,
 
 void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns)
 {
-    loop->wake_ns = at_ns < loop->wake_ns ? at_ns : loop->wake_ns;
+    loop->wake_ns = WEIR_MIN(at_ns, loop->wake_ns);
 }
 
 int weir_host_loop_wait_ms(const struct weir_host_loop *loop)

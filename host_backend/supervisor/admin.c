@@ -142,9 +142,7 @@ bool weir_sup_trace_request(struct weir_supervisor *sup, struct weir_admin_clien
     for (size_t i = 0; i < n_words; i++) {
         at += (size_t)snprintf(message.text.text + at, sizeof message.text.text - at, "%s%s",
                                i == 0 ? "" : "\t", words[i]);
-        if (at >= sizeof message.text.text) {
-            return false;
-        }
+        WEIR_FAIL_IF(at >= sizeof message.text.text, false);
     }
     if (!weir_sup_gate_send(sup, &message, client->has_passed ? client->passed_fd : -1)) {
         weir_sup_note(client->report, "error",
@@ -187,13 +185,11 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
 
     for (char *word = strtok_r(client->request, "\t", &rest); word;
          word = strtok_r(NULL, "\t", &rest)) {
-        if (n == WEIR_ADMIN_WORDS_MAX) {
-            return false;
-        }
+        WEIR_FAIL_IF(n == WEIR_ADMIN_WORDS_MAX, false);
         words[n++] = word;
     }
     client->report = calloc(1, sizeof *client->report);
-    for (size_t i = 0; n != 0 && client->report && i < sizeof requests / sizeof requests[0]; i++) {
+    for (size_t i = 0; n != 0 && client->report && i < WEIR_COUNT(requests); i++) {
         if (strcmp(requests[i].name, words[0]) == 0) {
             return requests[i].handle(sup, client, words, n);
         }

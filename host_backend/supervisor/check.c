@@ -96,9 +96,7 @@ static bool check_run_dir(const char *run_dir)
     if (is_usable_folder(run_dir)) {
         return true;
     }
-    if (errno != ENOENT) {
-        return complain("run_dir", run_dir, strerror(errno));
-    }
+    WEIR_FAIL_IF(errno != ENOENT, complain("run_dir", run_dir, strerror(errno)));
     return is_usable_folder(parent) ||
            complain("run_dir cannot be made in", parent, strerror(errno));
 }
@@ -157,9 +155,8 @@ static bool check_admin(const char *run_dir, bool *ret_running)
     *ret_running = weir_control_status(run_dir, &report) == WEIR_OK;
     weir_status_report_destroy(report);
     snprintf(path, sizeof path, "%s/admin.sock", run_dir);
-    if (lstat(path, &info) == 0 && !S_ISSOCK(info.st_mode)) {
-        return complain("the admin socket", path, "another file is in its place");
-    }
+    WEIR_FAIL_IF(lstat(path, &info) == 0 && !S_ISSOCK(info.st_mode),
+                 complain("the admin socket", path, "another file is in its place"));
     return true;
 }
 
@@ -206,7 +203,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup, const char
     const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
     const char *const words[] = {
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
-    char *argv[sizeof words / sizeof words[0]];
+    char *argv[WEIR_COUNT(words)];
 
     memcpy(argv, words, sizeof words); /* execv() changes none of the strings */
     if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(&sup->running.user)) {
@@ -224,9 +221,7 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
     char text[48] = "", *rest = text;
     int ends[2], wait_status;
 
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return complain("devices", devices, strerror(errno));
-    }
+    WEIR_FAIL_IF(pipe2(ends, O_CLOEXEC) != 0, complain("devices", devices, strerror(errno)));
     pid_t child = fork();
     if (child == 0) {
         become_probe(sup, devices, ends[1]);

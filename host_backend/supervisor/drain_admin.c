@@ -22,9 +22,7 @@ bool weir_sup_drain_request(struct weir_supervisor *sup, struct weir_admin_clien
     struct weir_sup_tenant *tenant = NULL;
     bool drained = strcmp(words[0], "drain") == 0;
 
-    if (n_words > 2) {
-        return false;
-    }
+    WEIR_FAIL_IF(n_words > 2, false);
     if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
@@ -47,9 +45,7 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
                               char **words, size_t n_words)
 {
     (void)words;
-    if (n_words != 1) {
-        return false;
-    }
+    WEIR_FAIL_IF(n_words != 1, false);
     if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
@@ -70,12 +66,8 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
 
 static bool has_waiting_client(const struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->admin.clients[i].fd >= 0 && sup->admin.clients[i].asked) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_ADMIN_CLIENTS_MAX,
+                    sup->admin.clients[i].fd >= 0 && sup->admin.clients[i].asked);
 }
 
 /* Clients get their answers first, but others may come all the time. */

@@ -33,12 +33,7 @@ static void (*const again[WEIR_EXTRA_COUNT])(struct weir_supervisor *sup) = {
 
 static bool any_fails(const struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_EXTRA_COUNT; i++) {
-        if (sup->extras.of[i].why[0] != 0) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_EXTRA_COUNT, sup->extras.of[i].why[0] != 0);
 }
 
 void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns)

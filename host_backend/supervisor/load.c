@@ -18,7 +18,7 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
         {config->driver, params->driver},          {config->log, params->log},
         {config->metrics_listen, params->metrics}, {config->cdi, params->cdi}};
 
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(texts); i++) {
         if (texts[i].from) {
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }

@@ -90,7 +90,7 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
     uint64_t woken_ns, now_ns;
 
     weir_host_loop_begin(loop, weir_host_clock_ns());
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(parts); i++) {
         if (parts[i].watch) {
             parts[i].watch(sup, loop);
         }
@@ -100,7 +100,7 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
         return false;
     }
     now_ns = weir_host_clock_ns();
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(parts); i++) {
         if (parts[i].tick) {
             parts[i].tick(sup, now_ns);
         }

@@ -202,9 +202,7 @@ static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
     char *text = NULL;
     FILE *out = open_memstream(&text, ret_bytes);
 
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     weir_sup_admin_report(sup, &report);
     weir_metrics_write(out, &report, start_time_s(sup));
     free(report.tenants);

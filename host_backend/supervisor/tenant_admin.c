@@ -232,9 +232,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char **words, size_t n_words)
 {
-    if (n_words < 3) {
-        return false;
-    }
+    WEIR_FAIL_IF(n_words < 3, false);
     client->answer = answer;
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
     if (strcmp(words[1], "show") != 0 && !weir_sup_may_change(client, "change tenants")) {

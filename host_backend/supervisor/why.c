@@ -150,8 +150,8 @@ static void send_some(struct weir_sup_asker *asker)
 {
     while (asker->sent < asker->bytes) {
         size_t left = asker->bytes - asker->sent;
-        ssize_t n = send(asker->fd, asker->text + asker->sent,
-                         left < PIECE_BYTES ? left : PIECE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(asker->fd, asker->text + asker->sent, WEIR_MIN(left, PIECE_BYTES),
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;

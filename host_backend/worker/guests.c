@@ -274,8 +274,7 @@ static bool enlist(struct weir_session *session)
     struct weir_worker *w = session->worker;
 
     WEIR_LOCKED(&w->lock);
-    session->next = w->sessions;
-    w->sessions = session;
+    WEIR_PUSH(w->sessions, session);
     bool gone = session->tenant->gone;
     return !gone;
 }
@@ -285,12 +284,7 @@ static void delist(struct weir_session *session)
     struct weir_worker *w = session->worker;
 
     WEIR_LOCKED(&w->lock);
-    for (struct weir_session **at = &w->sessions; *at; at = &(*at)->next) {
-        if (*at == session) {
-            *at = session->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(w->sessions, session, next);
     weir_stats_keep_locked(session);
 }
 
@@ -745,7 +739,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
-        params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
+        params.tcp_fd = WEIR_MAX(tcp_fd, 0);
         params.secret_key = worker->config.server_key;
     }
     enum weir_status status = weir_zmq_server_create(&params, &g->zmq);

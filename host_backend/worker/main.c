@@ -252,7 +252,7 @@ static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
     if (told.n_guests++ == told.n_reported) {
         told.pid = guest->pid;
     }
-    told.session = guest->session > told.session ? guest->session : told.session;
+    told.session = WEIR_MAX(guest->session, told.session);
     if (heard->fd >= 0) { /* without a descriptor the guest is refused */
         weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
     }

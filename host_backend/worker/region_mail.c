@@ -205,10 +205,8 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     welcome->segment_bytes = view.bytes;
     welcome->n_words = view.n_words;
     welcome->arena_bytes = view.arena_bytes;
-    if (status == WEIR_OK) {
-        status = weir_ivshmem_host((enum weir_transport_id)mail->region->about.transport, &view,
-                                   &owner, ret_transport);
-    }
+    WEIR_THEN(status, weir_ivshmem_host((enum weir_transport_id)mail->region->about.transport,
+                                        &view, &owner, ret_transport));
     if (status != WEIR_OK) {
         weir_segment_unmap(&view);
         weir_bus_unguard(end->segment_base, end->segment_bytes);

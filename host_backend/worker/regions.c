@@ -103,7 +103,7 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
     } else if (!used) {
         ns = LOOK_IDLE_NS;
     } else {
-        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : ns > LOOK_LAST_NS ? LOOK_LAST_NS : ns;
+        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : WEIR_MIN(ns, LOOK_LAST_NS);
     }
     time.tv_sec = (time_t)(ns / WEIR_NS_PER_S);
     time.tv_nsec = (long)(ns % WEIR_NS_PER_S);
@@ -264,8 +264,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
         if (pthread_create(&region->thread, NULL, look_after, region) == 0) {
             region->running = true;
             pthread_mutex_lock(&worker->lock);
-            region->next = worker->regions;
-            worker->regions = region;
+            WEIR_PUSH(worker->regions, region);
             pthread_mutex_unlock(&worker->lock);
             __atomic_store_n(&header_of(region)->epoch, region->epoch, __ATOMIC_RELEASE);
             return;

@@ -297,7 +297,7 @@ static void destroy_objects(struct weir_session *s)
                                            WEIR_KIND_SURFACE, WEIR_KIND_ARRAY, WEIR_KIND_MIPMAP,
                                            WEIR_KIND_LINK};
 
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(kinds); i++) {
         weir_host_objects_destroy_all(s, kinds[i], NULL);
     }
     weir_host_objects_kept_try(s);

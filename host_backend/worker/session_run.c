@@ -233,9 +233,7 @@ static CUresult carry_out(struct weir_session *s, const struct weir_record *reco
         s->op.first = s->op.last = NULL;
         weir_session_lacks_nothing(s);
         result = enter_device_of(s, record);
-        if (result == CUDA_SUCCESS) {
-            result = run_handler(s, record->op, in, out);
-        }
+        WEIR_THEN(result, run_handler(s, record->op, in, out));
     } while (__builtin_expect(tries_again(s, result), 0));
     if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY && s->op.lack == WEIR_LACK_NONE, 0)) {
         weir_session_note_refusal(s, WEIR_ACCOUNT_DEVICE_MEMORY, s->op.asked_bytes,
@@ -408,7 +406,7 @@ static uint64_t spin_for(struct weir_session *s)
     uint64_t spin_ns = s->platform->spin.ns;
 
     if (!weir_spin_host_may(s->platform->spin.page)) {
-        return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
+        return WEIR_MIN(spin_ns, WEIR_SHORT_SPIN_NS);
     }
     if (s->platform->spin.owed_ns > spin_ns && weir_session_words_open(s)) {
         spin_ns = s->platform->spin.owed_ns;
@@ -452,7 +450,7 @@ void weir_session_run(struct weir_session *session)
         if (given) {
             uint64_t quiet_ns = weir_admission_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
 
-            spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
+            spin_ns = WEIR_MIN(spin_ns, quiet_ns);
             wait_ns = 0;
         }
         weir_managed_rest(session);

@@ -65,8 +65,7 @@ void weir_stats_keep_locked(struct weir_session *session)
                                           : weir_stats_read_page(session->channel->view.stats);
     session->about->stats = NULL;
     read_launched(session, ended->launched);
-    ended->next = session->worker->ended;
-    session->worker->ended = ended;
+    WEIR_PUSH(session->worker->ended, ended);
     for (at = &session->worker->ended; *at && n < WEIR_STATS_ENDED_MAX; n++) {
         at = &(*at)->next;
     }
@@ -79,10 +78,7 @@ void weir_stats_keep_locked(struct weir_session *session)
 
 void weir_stats_finish(struct weir_worker *worker)
 {
-    while (worker->ended) {
-        struct weir_ended_session *ended = worker->ended;
-
-        worker->ended = ended->next;
+    for (struct weir_ended_session *ended; (ended = WEIR_POP(worker->ended));) {
         free(ended->set);
         free(ended);
     }
@@ -131,9 +127,7 @@ static FILE *stats_file(struct weir_worker *worker)
 {
     FILE *out = weir_status_text_file();
 
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     pthread_mutex_lock(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         write_live(out, s);
@@ -162,11 +156,6 @@ static bool is_on_its_way_out(const struct weir_session *s)
     return weir_session_has_ended(s) && atomic_load(&s->about->orphaned_ns) == 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Fill in what a tenant holds here, without programs of it that have just ended. */
 static void fill_holdings_locked(const struct weir_worker *worker, const struct weir_tenant *t,
                                  struct weir_status_tenant *row)
@@ -190,9 +179,9 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
     row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
     used_bytes += n != 0 ? atomic_load(&t->limits.charged) : 0;
     if (all.n_ended > row->orphans) {
-        row->sessions = (uint32_t)least(row->sessions, n);
-        row->used_bytes = least(row->used_bytes, used_bytes);
-        row->pinned_bytes = least(row->pinned_bytes, pinned_bytes);
+        row->sessions = (uint32_t)WEIR_MIN(row->sessions, n);
+        row->used_bytes = WEIR_MIN(row->used_bytes, used_bytes);
+        row->pinned_bytes = WEIR_MIN(row->pinned_bytes, pinned_bytes);
     }
 }
 

@@ -140,11 +140,11 @@ bool weir_advice_say(struct weir_advice *list, const struct weir_advice_span *sp
         struct said is = old[i].is;
         uint64_t stop = old[i].end;
         if (begin < first) {
-            add(&now, stop < first ? stop : first, &is);
+            add(&now, WEIR_MIN(stop, first), &is);
         }
         if (begin < end && stop > first) {
             change(&is, advice, at);
-            add(&now, stop < end ? stop : end, &is);
+            add(&now, WEIR_MIN(stop, end), &is);
         }
         if (stop > end) {
             add(&now, stop, &old[i].is);

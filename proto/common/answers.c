@@ -47,7 +47,7 @@ CUresult weir_answer_properties(CUresult (*attribute)(int *value, CUdevice_attri
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &p.clockRate},
         {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, &p.textureAlign},
     };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(rows); i++) {
         (void)attribute(rows[i].value, rows[i].id, dev);
     }
     *ret_properties = p;
@@ -213,7 +213,7 @@ static const char *type_name(CUgraphNodeType type)
         "KERNEL",    "MEMCPY",     "MEMSET",       "HOST",           "GRAPH",
         "EMPTY",     "WAIT_EVENT", "EVENT_RECORD", "EXT_SEM_SIGNAL", "EXT_SEM_WAIT",
         "MEM_ALLOC", "MEM_FREE",   "BATCH_MEM_OP", "CONDITIONAL"};
-    return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "UNKNOWN";
+    return (unsigned int)type < WEIR_COUNT(names) ? names[type] : "UNKNOWN";
 }
 
 /* A graph's nodes, and behind them the beginnings and ends of its edges. */
@@ -270,9 +270,7 @@ CUresult weir_answer_dot(CUresult (*get_nodes)(CUgraph graph, CUgraphNode *nodes
     if (result == CUDA_SUCCESS && dot.n_edges) {
         result = get_edges(graph, dot.from, dot.to, &dot.n_edges);
     }
-    if (result == CUDA_SUCCESS) {
-        result = dot_write(path, &dot, get_type);
-    }
+    WEIR_THEN(result, dot_write(path, &dot, get_type));
     free(dot.nodes);
     return result;
 }

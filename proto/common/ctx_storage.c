@@ -14,13 +14,9 @@ void weir_ctx_storage_init(struct weir_ctx_storage *storage)
 
 void weir_ctx_storage_finish(struct weir_ctx_storage *storage)
 {
-    struct weir_ctx_storage_chunk *chunk = storage->first.next;
-    while (chunk) {
-        struct weir_ctx_storage_chunk *next = chunk->next;
+    for (struct weir_ctx_storage_chunk *chunk; (chunk = WEIR_POP(storage->first.next));) {
         free(chunk);
-        chunk = next;
     }
-    storage->first.next = NULL;
 }
 
 /* Find the slot of a key, or NULL. Lock-free: slots are published by their key (R1). */
@@ -34,9 +30,7 @@ static struct weir_ctx_storage_slot *find(struct weir_ctx_storage *storage, cons
             if (at == key) {
                 return &chunk->slots[i];
             }
-            if (!at) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!at, NULL);
         }
         /* A2: meets R2 in free_slot_locked(). */
         chunk = __atomic_load_n(&chunk->next, __ATOMIC_ACQUIRE);

@@ -414,7 +414,7 @@ static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t
         .unix_time_s = unix_time_s,
     };
     int count = front->device_count();
-    count = count > INTEGRITY_MAX_DEVICES ? INTEGRITY_MAX_DEVICES : count;
+    count = WEIR_MIN(count, INTEGRITY_MAX_DEVICES);
     for (int i = 0; i < count; i++) {
         struct weir_common_device device;
         front->device(i, &device);
@@ -477,7 +477,7 @@ static const struct {
 
 static void fill_tables(void)
 {
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(tables); i++) {
         for (uint32_t slot = 1; slot < tables[i].slots; slot++) {
             if (!tables[i].table[slot]) {
                 tables[i].table[slot] = NS;
@@ -513,7 +513,7 @@ CUresult weir_common_export_table(const void **ret_table, const CUuuid *id)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     WEIR_FAIL_IF(!ret_table || !id, CUDA_ERROR_INVALID_VALUE);
     pthread_once(&once, fill_tables);
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(tables); i++) {
         if (memcmp(id->bytes, tables[i].id, sizeof(tables[i].id)) == 0) {
             *ret_table = tables[i].table;
             return CUDA_SUCCESS;

@@ -104,9 +104,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
         }
     }
     int fd = -1;
-    if (status == WEIR_OK) {
-        status = take_fd(&fds, ret_fd ? &fd : NULL);
-    }
+    WEIR_THEN(status, take_fd(&fds, ret_fd ? &fd : NULL));
     if (status == WEIR_OK && len == 0 && fd < 0) {
         status = WEIR_ERR_CLOSED;
     } else if (status == WEIR_OK && (fds.bytes_cut || len == 0)) {

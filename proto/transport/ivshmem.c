@@ -121,9 +121,7 @@ enum weir_status weir_region_open(const char *path, struct weir_region *ret_regi
         enable_device(path);
         status = map_bell(path, &region);
     }
-    if (status == WEIR_OK) {
-        status = map_control(&region);
-    }
+    WEIR_THEN(status, map_control(&region));
     if (status == WEIR_OK) {
         *ret_region = region;
     } else {

@@ -71,7 +71,7 @@ static inline uint64_t weir_segment_part_start(uint32_t part)
 static inline uint64_t weir_segment_part_end(uint32_t part, uint64_t arena_bytes)
 {
     uint64_t end = weir_segment_part_start(part + 1);
-    return end < arena_bytes ? end : arena_bytes;
+    return WEIR_MIN(end, arena_bytes);
 }
 
 struct weir_ring_control {

@@ -152,8 +152,8 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
         }
         WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
         uint64_t nap_ns = (now_ns - start_ns) / 8;
-        nap_ns = nap_ns < FIRST_NAP_NS ? FIRST_NAP_NS : nap_ns > LAST_NAP_NS ? LAST_NAP_NS : nap_ns;
-        nap(nap_ns < left_ns ? nap_ns : left_ns);
+        nap_ns = nap_ns < FIRST_NAP_NS ? FIRST_NAP_NS : WEIR_MIN(nap_ns, LAST_NAP_NS);
+        nap(WEIR_MIN(nap_ns, left_ns));
     }
 }
 
@@ -190,7 +190,7 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
             status = WEIR_ERR_TIMED_OUT;
             break;
         }
-        weir_futex_wait(word, seen, left_ns < slice_ns ? left_ns : slice_ns);
+        weir_futex_wait(word, seen, WEIR_MIN(left_ns, slice_ns));
         if (!shm->watched) {
             slice_ns = slice_ns * 2 < LAST_SLICE_NS ? slice_ns * 2 : LAST_SLICE_NS;
         }
@@ -212,7 +212,7 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
     struct weir_ring_control *control = shm->to_peer.control;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     while (status == WEIR_ERR_AGAIN) {
-        uint64_t spin_ns = timeout_ns < SEND_SPIN_NS ? timeout_ns : SEND_SPIN_NS;
+        uint64_t spin_ns = WEIR_MIN(timeout_ns, SEND_SPIN_NS);
         bool preempted = false;
         if (!spin(&control->head, shm->to_peer.seen, spin_ns, &preempted)) {
             status = sleep_on(shm, &control->head, shm->to_peer.seen, &control->producer_waits,
@@ -223,9 +223,7 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
         } else {
             status = WEIR_OK;
         }
-        if (status == WEIR_OK) {
-            status = weir_ring_push(&shm->to_peer, record);
-        }
+        WEIR_THEN(status, weir_ring_push(&shm->to_peer, record));
     }
     return status;
 }
@@ -236,7 +234,7 @@ static enum weir_status await_record(struct shm *shm, uint64_t spin_ns, uint64_t
     struct weir_ring_control *control = shm->from_peer.control;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     enum weir_status waited = WEIR_OK;
-    if (!spin(&control->tail, shm->from_peer.seen, spin_ns < timeout_ns ? spin_ns : timeout_ns,
+    if (!spin(&control->tail, shm->from_peer.seen, WEIR_MIN(spin_ns, timeout_ns),
               &shm->preempted)) {
         waited = sleep_on(shm, &control->tail, shm->from_peer.seen, &control->consumer_waits,
                           deadline_ns);
@@ -454,9 +452,7 @@ enum weir_status weir_shm_resume(const struct weir_transport_state *state,
                                   .socket_fd = state->socket_fd,
                                   .pid_fd = state->pid_fd};
     enum weir_status status = weir_segment_map(state->segment_fd, state->segment_bytes, &end.view);
-    if (status == WEIR_OK) {
-        status = weir_shm_create(&end, ret_transport);
-    }
+    WEIR_THEN(status, weir_shm_create(&end, ret_transport));
     if (status != WEIR_OK) {
         weir_segment_unmap(&end.view);
         return status;

@@ -103,7 +103,7 @@ static ssize_t fill_node_locked(struct stream *s)
     uint8_t *gap = gap_of(s, &len);
     ssize_t n;
     if (ready > 0) {
-        n = (ssize_t)(ready < len ? ready : len);
+        n = (ssize_t)(WEIR_MIN(ready, len));
         memcpy(gap, s->in + s->in_at, (size_t)n);
         s->in_at += (size_t)n;
     } else if (len >= WEIR_STREAM_IN_BYTES / 2) {
@@ -200,7 +200,7 @@ void weir_stream_take_locked(struct stream *s)
 void weir_stream_wait_locked(struct stream *s, bool writer, uint64_t left_ns)
 {
     bool reads = !s->is_polled && s->waiting_bytes < WEIR_STREAM_WINDOW_BYTES;
-    uint64_t slice_ns = left_ns < SLICE_NS ? left_ns : SLICE_NS;
+    uint64_t slice_ns = WEIR_MIN(left_ns, SLICE_NS);
     if (!reads && !writer) {
         struct timespec end = weir_stream_timespec(weir_deadline_after(slice_ns));
         pthread_cond_timedwait(&s->pumped, &s->lock, &end);

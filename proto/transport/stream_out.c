@@ -47,9 +47,7 @@ enum weir_status weir_stream_push_rest_locked(struct stream *s, uint64_t deadlin
     enum weir_status status = s->rest ? push_rest_once_locked(s) : WEIR_OK;
     while (status == WEIR_ERR_AGAIN) {
         status = weir_stream_wait_for_room(s, deadline_ns);
-        if (status == WEIR_OK) {
-            status = push_rest_once_locked(s);
-        }
+        WEIR_THEN(status, push_rest_once_locked(s));
     }
     return status;
 }
@@ -100,7 +98,7 @@ static enum weir_status write_frame_locked(struct stream *s, struct outgoing *ou
             consume(out, (size_t)n);
             if (!begun) {
                 uint64_t begun_ns = weir_deadline_after(BEGUN_NS);
-                deadline_ns = deadline_ns > begun_ns ? deadline_ns : begun_ns;
+                deadline_ns = WEIR_MAX(deadline_ns, begun_ns);
             }
             begun = true;
             continue;

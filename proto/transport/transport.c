@@ -44,5 +44,5 @@ uint64_t weir_useful_spin_ns(uint64_t wanted_ns)
     if (n < SPIN_MIN_CPUS) {
         return 0;
     }
-    return wanted_ns < SPIN_MAX_NS ? wanted_ns : SPIN_MAX_NS;
+    return WEIR_MIN(wanted_ns, SPIN_MAX_NS);
 }

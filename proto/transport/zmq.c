@@ -225,7 +225,7 @@ static void receive_until_over(struct client *client)
             break;
         }
         pthread_mutex_unlock(&client->lock);
-        (void)poll(fds, sizeof fds / sizeof fds[0], -1);
+        (void)poll(fds, WEIR_COUNT(fds), -1);
         pthread_mutex_lock(&client->lock);
     }
     pthread_mutex_unlock(&client->lock);
@@ -347,9 +347,7 @@ static bool zmq_peer_gone(struct weir_transport *t)
 /* Wait until a message has arrived; false: the time has passed. */
 static bool wait_locked(struct client *client, uint64_t deadline_ns)
 {
-    if (weir_deadline_left_ns(deadline_ns) == 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_deadline_left_ns(deadline_ns) == 0, false);
     return weir_thread_condition_wait(&client->came, &client->lock, deadline_ns);
 }
 
@@ -427,7 +425,7 @@ static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_
     struct weir_zmq_node *node;
     spin_ns = timeout_ns ? weir_useful_spin_ns(spin_ns) : 0;
     if (spin_ns != 0) {
-        spin(client, spin_ns < timeout_ns ? spin_ns : timeout_ns);
+        spin(client, WEIR_MIN(spin_ns, timeout_ns));
     }
     pthread_mutex_lock(&client->lock);
     enum weir_status status = await_node_locked(client, deadline_ns, &node);

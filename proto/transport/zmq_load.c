@@ -18,9 +18,7 @@ static void *open_shipped(void)
 {
     Dl_info info;
     char path[PATH_MAX];
-    if (!dladdr(&loaded, &info) || !info.dli_fname) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!dladdr(&loaded, &info) || !info.dli_fname, NULL);
     const char *slash = strrchr(info.dli_fname, '/');
     int folder_len = slash ? (int)(slash - info.dli_fname) : 1;
     int len = snprintf(path, sizeof path, "%.*s/weir-remote/libzmq.so.5", folder_len,

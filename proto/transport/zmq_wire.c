@@ -136,9 +136,7 @@ enum weir_status weir_zmq_message_receive(const struct weir_zmq_api *api, void *
 bool weir_zmq_control_read(const struct weir_zmq_api *api, struct weir_zmq_message *message,
                            struct weir_zmq_control *ret_control)
 {
-    if (api->zmq_msg_size(&message->head) != sizeof *ret_control) {
-        return false;
-    }
+    WEIR_FAIL_IF(api->zmq_msg_size(&message->head) != sizeof *ret_control, false);
     memcpy(ret_control, api->zmq_msg_data(&message->head), sizeof *ret_control);
     return ret_control->magic == WEIR_ZMQ_CONTROL_MAGIC;
 }
@@ -155,9 +153,7 @@ bool weir_zmq_flow_may_send(const struct weir_zmq_flow *flow, uint64_t cost)
 
 bool weir_zmq_flow_credit(struct weir_zmq_flow *flow, uint64_t total)
 {
-    if (total < flow->acknowledged || total > flow->sent) {
-        return false;
-    }
+    WEIR_FAIL_IF(total < flow->acknowledged || total > flow->sent, false);
     flow->acknowledged = total;
     return true;
 }

@@ -153,17 +153,11 @@ enum weir_status weir_accept_hello(int fd, uint64_t timeout_ns, struct weir_hell
     uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
     WEIR_FAIL_IF(!bytes, WEIR_ERR_NO_MEMORY);
     enum weir_status status = make_nonblocking(fd);
-    if (status == WEIR_OK) {
-        status = weir_fd_message_receive(fd, bytes, WEIR_CONTROL_MAX_BYTES,
-                                         weir_deadline_after(timeout_ns), &len, NULL);
-    }
-    if (status == WEIR_OK) {
-        status = weir_hello_decode(bytes, len, &hello);
-    }
+    WEIR_THEN(status, weir_fd_message_receive(fd, bytes, WEIR_CONTROL_MAX_BYTES,
+                                              weir_deadline_after(timeout_ns), &len, NULL));
+    WEIR_THEN(status, weir_hello_decode(bytes, len, &hello));
     free(bytes);
-    if (status == WEIR_OK) {
-        status = check_hello(fd, hello);
-    }
+    WEIR_THEN(status, check_hello(fd, hello));
     if (status == WEIR_OK) {
         *ret_hello = hello;
     } else {
@@ -218,10 +212,8 @@ static enum weir_status send_welcome(int fd, const struct weir_welcome *welcome,
 {
     struct weir_control_bytes bytes = {0};
     enum weir_status status = weir_welcome_encode(welcome, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_fd_message_send(fd, bytes.bytes, bytes.len, segment_fd,
-                                      weir_deadline_after(SEND_TIMEOUT_NS));
-    }
+    WEIR_THEN(status, weir_fd_message_send(fd, bytes.bytes, bytes.len, segment_fd,
+                                           weir_deadline_after(SEND_TIMEOUT_NS)));
     free(bytes.bytes);
     return status;
 }
@@ -239,9 +231,7 @@ static enum weir_status welcome_shm(int fd, const struct weir_welcome_params *pa
     welcome->arena_bytes = end.view.arena_bytes;
     end.pid_fd = open_peer_process(fd);
     enum weir_status status = send_welcome(fd, welcome, segment_fd);
-    if (status == WEIR_OK) {
-        status = weir_shm_create(&end, &transport);
-    }
+    WEIR_THEN(status, weir_shm_create(&end, &transport));
     if (status == WEIR_OK && params->keeps_segment) {
         weir_shm_keep_segment(transport, segment_fd);
     } else {
@@ -268,10 +258,8 @@ static enum weir_status welcome_zmq(int fd, const struct weir_welcome_params *pa
     struct weir_transport *transport;
     struct weir_peer peer;
     enum weir_status status = weir_peer_of(fd, &peer);
-    if (status == WEIR_OK) {
-        status = weir_zmq_session_expect(params->zmq, &params->segment, &peer, welcome->token,
-                                         &transport);
-    }
+    WEIR_THEN(status, weir_zmq_session_expect(params->zmq, &params->segment, &peer, welcome->token,
+                                              &transport));
     if (status == WEIR_OK) {
         const struct weir_segment_view *view = transport->ops->view(transport);
         welcome->has_token = true;
@@ -326,9 +314,7 @@ void weir_refuse(int fd, enum weir_status reason, int32_t result, const char *me
 {
     struct weir_control_bytes bytes = {0};
     enum weir_status status = weir_refusal_encode(reason, result, message, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_fd_message_send(fd, bytes.bytes, bytes.len, -1, 0);
-    }
+    WEIR_THEN(status, weir_fd_message_send(fd, bytes.bytes, bytes.len, -1, 0));
     if (status != WEIR_OK) {
         weir_log_debug("accept: refusal not delivered reason=%s", weir_status_text(status));
     }

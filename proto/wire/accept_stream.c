@@ -18,9 +18,7 @@ enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t timeout_ns
     size_t len;
     enum weir_status status = weir_stream_hear(t, WEIR_STREAM_HELLO, WEIR_CONTROL_MAX_BYTES,
                                                weir_deadline_after(timeout_ns), &bytes, &len);
-    if (status == WEIR_OK) {
-        status = weir_hello_decode(bytes, len, &hello);
-    }
+    WEIR_THEN(status, weir_hello_decode(bytes, len, &hello));
     if (status == WEIR_OK && !weir_hello_fits(hello, why, sizeof why)) {
         weir_stream_refuse(t, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
         status = WEIR_ERR_VERSION;
@@ -63,9 +61,7 @@ void weir_stream_refuse(struct weir_transport *t, enum weir_status reason, int32
 {
     struct weir_control_bytes bytes = {0};
     enum weir_status status = weir_refusal_encode(reason, result, message, &bytes);
-    if (status == WEIR_OK) {
-        status = say_welcome(t, &bytes, 0);
-    }
+    WEIR_THEN(status, say_welcome(t, &bytes, 0));
     if (status != WEIR_OK) {
         weir_log_debug("accept: refusal not delivered reason=%s", weir_status_text(status));
     }

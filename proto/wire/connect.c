@@ -103,9 +103,7 @@ static enum weir_status send_hello(int fd, const struct weir_hello *hello, uint6
 {
     struct weir_control_bytes request = {0};
     enum weir_status status = weir_hello_encode(hello, &request);
-    if (status == WEIR_OK) {
-        status = weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns);
-    }
+    WEIR_THEN(status, weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns));
     free(request.bytes);
     return status;
 }
@@ -128,9 +126,7 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
         status = weir_fd_message_receive(fd, answer, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
                                          &segment_fd);
     }
-    if (status == WEIR_OK) {
-        status = weir_welcome_decode(answer, len, ret_welcome);
-    }
+    WEIR_THEN(status, weir_welcome_decode(answer, len, ret_welcome));
     if (status == WEIR_OK) {
         *ret_segment_fd = segment_fd;
     } else {
@@ -387,9 +383,7 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
     uint64_t deadline_ns =
         weir_deadline_after(params->timeout_ns ? params->timeout_ns : DEFAULT_TIMEOUT_NS);
     enum weir_status status = params->host ? make_hello(params, &hello) : WEIR_ERR_INVALID;
-    if (status == WEIR_OK) {
-        status = insist(params, &hello, deadline_ns, ret_transport, ret_welcome);
-    }
+    WEIR_THEN(status, insist(params, &hello, deadline_ns, ret_transport, ret_welcome));
     /* A welcome without a transport is only useful if it gives a reason. */
     if (status != WEIR_OK && *ret_welcome && (*ret_welcome)->status == WEIR_OK) {
         weir_welcome_destroy(*ret_welcome);

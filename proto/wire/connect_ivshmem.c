@@ -199,20 +199,12 @@ static enum weir_status talk(const struct weir_region *region, const struct weir
     struct answer answer = {0};
     WEIR_FAIL_IF(epoch == 0, WEIR_ERR_AGAIN);
     enum weir_status status = weir_hello_encode(hello, &request);
-    if (status == WEIR_OK) {
-        status = request.len <= WEIR_REGION_MAIL_BYTES
-                     ? exchange(region, &request, deadline_ns, &answer)
-                     : WEIR_ERR_TOO_BIG;
-    }
-    if (status == WEIR_OK) {
-        status = weir_welcome_decode(answer.bytes, answer.len, ret_welcome);
-    }
-    if (status == WEIR_OK) {
-        status = (*ret_welcome)->status;
-    }
-    if (status == WEIR_OK) {
-        status = start(region, epoch, &answer, *ret_welcome, ret_transport);
-    }
+    WEIR_THEN(status, request.len <= WEIR_REGION_MAIL_BYTES
+                          ? exchange(region, &request, deadline_ns, &answer)
+                          : WEIR_ERR_TOO_BIG);
+    WEIR_THEN(status, weir_welcome_decode(answer.bytes, answer.len, ret_welcome));
+    WEIR_THEN(status, (*ret_welcome)->status);
+    WEIR_THEN(status, start(region, epoch, &answer, *ret_welcome, ret_transport));
     free(answer.bytes);
     free(request.bytes);
     return status;

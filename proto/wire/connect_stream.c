@@ -21,18 +21,15 @@ enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_h
     const void *answer;
     size_t len;
     enum weir_status status = weir_hello_encode(hello, &request);
-    if (status == WEIR_OK) {
-        status = weir_stream_say(t, WEIR_STREAM_HELLO, request.bytes, request.len, deadline_ns);
-    }
+    WEIR_THEN(status,
+              weir_stream_say(t, WEIR_STREAM_HELLO, request.bytes, request.len, deadline_ns));
     /* A host that refuses at once may have closed before our Hello arrived: its answer can still be
      * read. */
     if (status == WEIR_OK || status == WEIR_ERR_CLOSED) {
         status = weir_stream_hear(t, WEIR_STREAM_WELCOME, WEIR_CONTROL_MAX_BYTES, deadline_ns,
                                   &answer, &len);
     }
-    if (status == WEIR_OK) {
-        status = weir_welcome_decode(answer, len, ret_welcome);
-    }
+    WEIR_THEN(status, weir_welcome_decode(answer, len, ret_welcome));
     free(request.bytes);
     if (status != WEIR_OK || (*ret_welcome)->status != WEIR_OK) {
         return status != WEIR_OK ? status : (*ret_welcome)->status;

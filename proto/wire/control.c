@@ -227,9 +227,7 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
         message.n_devices = welcome->n_devices;
         status = fill_devices(&arena, welcome, devices, list);
     }
-    if (status == WEIR_OK) {
-        status = pack(&message.base, ret_bytes);
-    }
+    WEIR_THEN(status, pack(&message.base, ret_bytes));
     weir_arena_finish(&arena);
     return status;
 }
@@ -250,9 +248,7 @@ static void arena_free(void *arena, void *memory)
 static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *descriptor,
                                 struct weir_arena *arena, const uint8_t *bytes, size_t len)
 {
-    if (len > WEIR_CONTROL_MAX_BYTES) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(len > WEIR_CONTROL_MAX_BYTES, NULL);
     ProtobufCAllocator allocator = {
         .alloc = arena_alloc, .free = arena_free, .allocator_data = arena};
     return protobuf_c_message_unpack(descriptor, &allocator, len, bytes);

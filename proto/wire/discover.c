@@ -213,7 +213,7 @@ static void tell_of_tcp(struct weir_route *route)
 /* Each function gets a route whose status is WEIR_ERR_NOT_FOUND, and fills in what it finds. */
 static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_devdax,
                                                     look_for_ivshmem, look_for_vsock, tell_of_tcp};
-#define N_WAYS (sizeof ways / sizeof ways[0])
+#define N_WAYS WEIR_COUNT(ways)
 _Static_assert(N_WAYS <= WEIR_ROUTES_MAX, "room for all");
 
 static void look(size_t way, struct weir_route *route)

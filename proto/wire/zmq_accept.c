@@ -164,9 +164,7 @@ static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
 
     memset(&peer, 0, sizeof peer);
     memset(ret_from, 0, ADDRESS_BYTES);
-    if (getpeername(fd, &peer.any, &bytes) != 0) {
-        return false;
-    }
+    WEIR_FAIL_IF(getpeername(fd, &peer.any, &bytes) != 0, false);
     if (peer.any.sa_family == AF_INET) {
         memcpy(ret_from, &peer.four.sin_addr, sizeof peer.four.sin_addr);
     } else if (IN6_IS_ADDR_V4MAPPED(&peer.six.sin6_addr)) {

@@ -104,7 +104,7 @@ static void zap_answer(struct weir_zmq_server *server, const struct zap_request 
                             allowed ? "OK" : "unknown key",
                             allowed ? tenant : "",
                             ""};
-    size_t n = sizeof frames / sizeof frames[0];
+    size_t n = WEIR_COUNT(frames);
     for (size_t i = 0; i < n; i++) {
         size_t len = i == 1 ? request->lens[1] : strlen(frames[i]);
         zmq_send(server->zap, frames[i], len, ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0));
@@ -268,9 +268,7 @@ static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_z
     session->address = *address;
     memset(session->token, 0, sizeof session->token);
     enum weir_status status = weir_welcome_encode(&welcome, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_zmq_send_welcome_locked(server, address, &bytes);
-    }
+    WEIR_THEN(status, weir_zmq_send_welcome_locked(server, address, &bytes));
     if (status != WEIR_OK) {
         weir_zmq_session_fail_locked(session, status);
     }
@@ -301,8 +299,7 @@ static struct weir_zmq_pending *hello_tcp_locked(struct weir_zmq_server *server,
     pending->address = *address;
     pending->hello = hello;
     weir_text_set(pending->tenant, sizeof pending->tenant, tenant);
-    pending->next = server->pendings;
-    server->pendings = pending;
+    WEIR_PUSH(server->pendings, pending);
     return pending;
 }
 
@@ -357,12 +354,8 @@ static bool is_pending_locked(struct weir_zmq_server *server, const struct weir_
 {
     const void *identity = zmq_msg_data(&message->identity);
     size_t len = zmq_msg_size(&message->identity);
-    for (struct weir_zmq_pending *pending = server->pendings; pending; pending = pending->next) {
-        if (is_at(&pending->address, port, identity, len) && !pending->is_gone) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(pending, server->pendings,
+                       is_at(&pending->address, port, identity, len) && !pending->is_gone) != NULL;
 }
 
 /* Handle a message. Returns a new guest for on_hello, or NULL. */
@@ -426,7 +419,7 @@ static void run_monitor(struct weir_zmq_server *server, struct weir_zmq_port *po
         int event;
         uint32_t value;
         n = 0;
-        while (n < sizeof ended / sizeof ended[0] && read_report(port, &event, &value)) {
+        while (n < WEIR_COUNT(ended) && read_report(port, &event, &value)) {
             if (event == ZMQ_EVENT_DISCONNECTED) {
                 ended[n++] = (int)value;
             }
@@ -516,8 +509,7 @@ enum weir_status weir_zmq_accept(struct weir_zmq_pending *pending,
     }
     if (status == WEIR_OK) {
         session->address = pending->address;
-        session->next = server->sessions;
-        server->sessions = session;
+        WEIR_PUSH(server->sessions, session);
     }
     pthread_mutex_unlock(&server->lock);
     free(bytes.bytes);
@@ -674,8 +666,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
     weir_log_rate_init(&server->log_rate);
     weir_zmq_accept_guard(expects);
     pthread_mutex_lock(&servers.lock);
-    server->next = servers.first;
-    servers.first = server;
+    WEIR_PUSH(servers.first, server);
     pthread_mutex_unlock(&servers.lock);
     int saved_errno = errno;
     enum weir_status status = open_server(server, params);
@@ -691,12 +682,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
 static void take_out(struct weir_zmq_server *server)
 {
     WEIR_LOCKED(&servers.lock);
-    for (struct weir_zmq_server **at = &servers.first; *at; at = &(*at)->next) {
-        if (*at == server) {
-            *at = server->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(servers.first, server, next);
 }
 
 void weir_zmq_server_destroy(struct weir_zmq_server *server)

@@ -56,9 +56,7 @@ static enum weir_status send_to_locked(struct weir_zmq_server *server,
 {
     enum weir_status status =
         weir_zmq_message_address(server->api, message, address->identity, address->identity_len);
-    if (status == WEIR_OK) {
-        status = weir_zmq_message_send(server->api, address->port->socket, message);
-    }
+    WEIR_THEN(status, weir_zmq_message_send(server->api, address->port->socket, message));
     kick_locked(server, address->port);
     return status;
 }
@@ -74,9 +72,7 @@ static enum weir_status send_control_locked(struct weir_zmq_server *server,
     weir_zmq_message_init(server->api, &message);
     enum weir_status status = weir_zmq_message_fill(server->api, &message, &control, sizeof control,
                                                     payload, payload_len);
-    if (status == WEIR_OK) {
-        status = send_to_locked(server, address, &message);
-    }
+    WEIR_THEN(status, send_to_locked(server, address, &message));
     weir_zmq_message_finish(server->api, &message);
     return status;
 }
@@ -98,9 +94,7 @@ void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
 {
     struct weir_control_bytes bytes;
     enum weir_status status = weir_refusal_encode(reason, result, message, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_zmq_send_welcome_locked(server, address, &bytes);
-    }
+    WEIR_THEN(status, weir_zmq_send_welcome_locked(server, address, &bytes));
     if (status != WEIR_OK) {
         weir_log_debug("zmq: refusal not delivered reason=%s", weir_status_text(status));
     }
@@ -134,7 +128,7 @@ static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t d
     }
     uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
     WEIR_FAIL_IF(left_ns == 0, WEIR_ERR_TIMED_OUT);
-    uint64_t end_ns = weir_deadline_after(left_ns < SLICE_NS ? left_ns : SLICE_NS);
+    uint64_t end_ns = weir_deadline_after(WEIR_MIN(left_ns, SLICE_NS));
     (void)weir_thread_condition_wait(&session->changed, &session->server->lock, end_ns);
     return WEIR_OK;
 }
@@ -272,7 +266,7 @@ static enum weir_status session_receive(struct weir_transport *t,
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     weir_zmq_node_free(api, session->held);
     session->held = NULL;
-    spin(session, spin_ns < timeout_ns ? spin_ns : timeout_ns);
+    spin(session, WEIR_MIN(spin_ns, timeout_ns));
     struct weir_zmq_node *node = NULL;
     pthread_mutex_lock(&session->server->lock);
     enum weir_status status = take_locked(session, deadline_ns, &node);
@@ -336,12 +330,7 @@ static void session_destroy(struct weir_transport *t)
     struct weir_zmq_session *session = session_of(t);
     struct weir_zmq_server *server = session->server;
     pthread_mutex_lock(&server->lock);
-    for (struct weir_zmq_session **at = &server->sessions; *at; at = &(*at)->next) {
-        if (*at == session) {
-            *at = session->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(server->sessions, session, next);
     if (session->address.port && session->failure != WEIR_ERR_CLOSED) {
         /* A ROUTER cannot close one peer's connection, so send the guest a message. If that fails,
          * it has gone. */
@@ -408,8 +397,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
     session->expires_ns = weir_deadline_after(TOKEN_LIFE_NS);
     session->peer = *peer;
     pthread_mutex_lock(&server->lock);
-    session->next = server->sessions;
-    server->sessions = session;
+    WEIR_PUSH(server->sessions, session);
     pthread_mutex_unlock(&server->lock);
     *ret_transport = &session->base;
     return WEIR_OK;

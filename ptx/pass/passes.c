@@ -12,7 +12,7 @@ static const struct pass {
 #include "ptx/pass/passes.def"
 #undef WEIR_PTX_PASS
 };
-#define N_PASSES (sizeof(passes) / sizeof(passes[0]))
+#define N_PASSES WEIR_COUNT(passes)
 
 /* Can one logical block disturb the next one of the same worker? */
 static bool blocks_interfere(const struct weir_ptx_twin *twin)

@@ -67,7 +67,7 @@ static void bind(struct weir_ptx_edit *edit)
     weir_ptx_edit_reg(edit, "%wlead", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_reg(edit, "%wctl", WEIR_PTX_TYPE_B64);
     weir_ptx_edit_reg(edit, "%wcnt", WEIR_PTX_TYPE_B64); /* its SM's counter, less AT(running) */
-    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+    for (uint32_t i = 0; i < WEIR_COUNT(words); i++) {
         weir_ptx_edit_reg(edit, words[i], WEIR_PTX_TYPE_B32);
     }
 }

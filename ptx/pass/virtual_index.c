@@ -140,10 +140,9 @@ static bool replace_mov(struct weir_ptx_edit *edit, const struct weir_ptx_inst *
     }
     WEIR_FAIL_IF(dst->kind != WEIR_PTX_OPERAND_VECTOR || dst->n_elems > 4, false);
     for (uint32_t i = 0; i < dst->n_elems; i++) {
-        if (dst->elems[i].kind == WEIR_PTX_OPERAND_REG &&
-            !move_one(edit, inst, &dst->elems[i], component(edit, src->sreg, i))) {
-            return false;
-        }
+        WEIR_FAIL_IF(dst->elems[i].kind == WEIR_PTX_OPERAND_REG &&
+                         !move_one(edit, inst, &dst->elems[i], component(edit, src->sreg, i)),
+                     false);
     }
     return true;
 }
@@ -160,9 +159,7 @@ static bool replace_sources(struct weir_ptx_edit *edit, const struct weir_ptx_in
 
         copy.operands[i] = *op;
         if (op->kind == WEIR_PTX_OPERAND_SREG && weir_ptx_sreg_is_index(op->sreg)) {
-            if (op->component == WEIR_PTX_COMPONENT_ALL) {
-                return false;
-            }
+            WEIR_FAIL_IF(op->component == WEIR_PTX_COMPONENT_ALL, false);
             copy.operands[i] = reg_operand(component(edit, op->sreg, op->component));
         }
     }
@@ -250,11 +247,9 @@ bool weir_ptx_inst_loads_index(const struct weir_ptx_inst *inst)
 enum weir_status weir_ptx_pass_virtual_index(struct weir_ptx_twin *twin)
 {
     enum weir_status status = WEIR_OK;
-    bool in_funcs = false;
+    bool in_funcs =
+        WEIR_ANY(i, twin->n_funcs, weir_ptx_func_has(twin->funcs[i], weir_ptx_inst_loads_index));
 
-    for (uint32_t i = 0; i < twin->n_funcs; i++) {
-        in_funcs |= weir_ptx_func_has(twin->funcs[i], weir_ptx_inst_loads_index);
-    }
     if (in_funcs) {
         status = weir_ptx_slot_make(twin, WEIR_PTX_INDEX_NAME, WEIR_PTX_INDEX_BYTES, &twin->index);
     }

@@ -24,12 +24,7 @@ static bool is_bound(const struct weir_ptx_operand *op)
 
 static bool has_bound(const struct weir_ptx_operand *ops, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (is_bound(&ops[i]) || has_bound(ops[i].elems, ops[i].n_elems)) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, n, is_bound(&ops[i]) || has_bound(ops[i].elems, ops[i].n_elems));
 }
 
 static bool needs_add(const struct weir_ptx_operand *op)

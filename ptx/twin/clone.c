@@ -106,12 +106,7 @@ static bool is_static(const struct weir_ptx_var *var)
 
 bool weir_ptx_func_has_static(const struct weir_ptx_func *func)
 {
-    for (uint32_t i = 0; i < func->n_vars; i++) {
-        if (is_static(func->vars[i])) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, func->n_vars, is_static(func->vars[i]));
 }
 
 /* Move such variables of a function to module level, before the function. */
@@ -172,12 +167,8 @@ static void clear_users(const struct weir_ptx_func *func)
 static struct weir_ptx_table *new_table(const struct weir_ptx_func *from, struct weir_ptx_func *to,
                                         const struct weir_ptx_table *table)
 {
-    for (uint32_t i = 0; i < from->n_tables; i++) {
-        if (from->tables[i] == table) {
-            return to->tables[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, from->n_tables, from->tables[i] == table);
+    return at < from->n_tables ? to->tables[at] : NULL;
 }
 
 static struct weir_ptx_operand *copy_operands(struct weir_ptx_module *module,
@@ -241,12 +232,11 @@ static enum weir_status declare_beside(struct weir_ptx_module *module,
 {
     struct weir_ptx_item item = {.kind = WEIR_PTX_ITEM_FUNC_DECL, .func = clone};
 
-    for (uint32_t i = 0; i < module->n_items; i++) {
-        if (module->items[i].kind == WEIR_PTX_ITEM_FUNC_DECL && module->items[i].func == func) {
-            return add_item(module, i, &item) ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-        }
-    }
-    return WEIR_OK;
+    uint32_t at = WEIR_FIRST(i, module->n_items,
+                             module->items[i].kind == WEIR_PTX_ITEM_FUNC_DECL &&
+                                 module->items[i].func == func);
+    return at < module->n_items ? add_item(module, at, &item) ? WEIR_OK : WEIR_ERR_NO_MEMORY
+                                : WEIR_OK;
 }
 
 enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_func *func,

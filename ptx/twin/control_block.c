@@ -1,5 +1,7 @@
 #include "ptx/twin/control_block.h"
 
+#include "base/search.h"
+
 /*
  * i / d = (i * m) >> (31 + s) for i < 2^31, with 2^(s-1) < d <= 2^s and m = ceil(2^(31+s) / d):
  * m * d exceeds 2^(31+s) by less than d <= 2^s, so that i times the excess stays below 2^(31+s).
@@ -35,5 +37,5 @@ bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *
 
 uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end)
 {
-    return control->next < end ? control->next : end;
+    return WEIR_MIN(control->next, end);
 }

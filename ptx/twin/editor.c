@@ -199,9 +199,7 @@ static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list arg
     char *text = NULL;
     FILE *out = open_memstream(&text, ret_len);
 
-    if (!out) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!out, NULL);
     fprintf(out, ".version %u.%u\n.target sm_%u%s\n.address_size 64\n", module->version_major,
             module->version_minor, module->sm, suffix);
     fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_TASK_NAME "[%u];\n", WEIR_PTX_TASK_BYTES);
@@ -253,7 +251,7 @@ static struct weir_ptx_var *move_var(const struct move *m, const struct weir_ptx
     };
     struct weir_ptx_var *found = NULL;
 
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(rows); i++) {
         if (strcmp(var->name, rows[i].name) == 0) {
             found = rows[i].var;
         }

@@ -58,12 +58,10 @@ static bool has_our_names(const struct weir_ptx_module *module, const struct wei
     static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,
                                         WEIR_PTX_DYNAMIC_NAME, WEIR_PTX_BINDS_NAME};
 
-    for (uint32_t i = 0; i < entry->n_params; i++) {
-        if (strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0) {
-            return true;
-        }
+    if (WEIR_ANY(i, entry->n_params, strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0)) {
+        return true;
     }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(names); i++) {
         const struct weir_ptx_var *var = weir_ptx_find_var(module, names[i]);
         const struct weir_ptx_func *func = weir_ptx_find_func(module, names[i]);
 
@@ -79,27 +77,21 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
     const struct weir_ptx_kernel *kernel = twin->kernel;
     uint64_t bytes = ((entry->params_size_bytes + 7) & ~7ull) + sizeof(struct weir_ptx_form_args);
 
-    if (!weir_ptx_kernel_admits(kernel, twin->form)) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
-                      weir_ptx_kernel_why_not(kernel, twin->form));
-    }
-    if (twin->module->address_size != 64) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED, "addresses have 32 bits");
-    }
-    if (twin->module->version_major < 6) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
-                      "its PTX version is older than the barriers that a twin needs (6.0)");
-    }
-    if (has_our_names(twin->module, entry)) {
-        return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a name that twins use");
-    }
-    if (bytes > kernel->params_max_bytes) {
-        return refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter");
-    }
-    if (!weir_ptx_slot_has_room(twin->module, kernel)) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
-                      "it reads the size of its shared memory, which would change");
-    }
+    WEIR_FAIL_IF(
+        !weir_ptx_kernel_admits(kernel, twin->form),
+        refuse(twin->info, WEIR_ERR_UNSUPPORTED, weir_ptx_kernel_why_not(kernel, twin->form)));
+    WEIR_FAIL_IF(twin->module->address_size != 64,
+                 refuse(twin->info, WEIR_ERR_UNSUPPORTED, "addresses have 32 bits"));
+    WEIR_FAIL_IF(twin->module->version_major < 6,
+                 refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                        "its PTX version is older than the barriers that a twin needs (6.0)"));
+    WEIR_FAIL_IF(has_our_names(twin->module, entry),
+                 refuse(twin->info, WEIR_ERR_EXISTS, "the module has a name that twins use"));
+    WEIR_FAIL_IF(bytes > kernel->params_max_bytes,
+                 refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter"));
+    WEIR_FAIL_IF(!weir_ptx_slot_has_room(twin->module, kernel),
+                 refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                        "it reads the size of its shared memory, which would change"));
     twin->slot_dynamic = weir_ptx_slot_is_dynamic(twin->module, kernel);
     return choose_votes(twin);
 }
@@ -111,9 +103,8 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
         weir_ptx_pass_text(module, "%s$%s", entry->name, weir_ptx_form_text(twin->form));
 
     WEIR_FAIL_IF(!name, WEIR_ERR_NO_MEMORY);
-    if (weir_ptx_find_func(module, name) || weir_ptx_find_var(module, name)) {
-        return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a function of that name");
-    }
+    WEIR_FAIL_IF(weir_ptx_find_func(module, name) || weir_ptx_find_var(module, name),
+                 refuse(twin->info, WEIR_ERR_EXISTS, "the module has a function of that name"));
     WEIR_TRY(weir_ptx_clone(module, entry, name, &twin->entry));
     WEIR_TRY(weir_ptx_add_args(module, twin->entry, &twin->args));
     WEIR_TRY(weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task));
@@ -146,19 +137,14 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
         .kernel = entry->name,
         .form = form,
     };
-    if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
-        return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
-    }
+    WEIR_FAIL_IF(form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT,
+                 refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin"));
     allow_memory(module, kernel);
     memset(twin.virtuals, 0xff, sizeof(twin.virtuals)); /* WEIR_PTX_NONE */
     enum weir_status status = admit(&twin, entry);
 
-    if (status == WEIR_OK) {
-        status = make_entry(&twin, entry);
-    }
-    if (status == WEIR_OK) {
-        status = weir_ptx_passes_run(&twin);
-    }
+    WEIR_THEN(status, make_entry(&twin, entry));
+    WEIR_THEN(status, weir_ptx_passes_run(&twin));
     ret_info->status = status;
     if (status == WEIR_OK) {
         ret_info->name = twin.entry->name;

@@ -13,24 +13,15 @@ bool weir_ptx_sreg_is_index(uint16_t sreg)
 
 bool weir_ptx_inst_reads_index(const struct weir_ptx_inst *inst)
 {
-    for (uint32_t i = 0; i < inst->n_operands; i++) {
-        if (inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
-            weir_ptx_sreg_is_index(inst->operands[i].sreg)) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, inst->n_operands,
+                    inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
+                        weir_ptx_sreg_is_index(inst->operands[i].sreg));
 }
 
 bool weir_ptx_func_has(const struct weir_ptx_func *func,
                        bool (*is)(const struct weir_ptx_inst *inst))
 {
-    for (uint32_t i = 0; i < func->n_insts; i++) {
-        if (is(&func->insts[i])) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, func->n_insts, is(&func->insts[i]));
 }
 
 /* Bits of marks[func->id]. */

@@ -13,15 +13,11 @@
 
 static bool reads_shared_size(const struct weir_ptx_inst *inst)
 {
-    for (uint32_t i = 0; i < inst->n_operands; i++) {
-        if (inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
-            (inst->operands[i].sreg == WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE ||
-             inst->operands[i].sreg == WEIR_PTX_SREG_TOTAL_SMEM_SIZE ||
-             inst->operands[i].sreg == WEIR_PTX_SREG_AGGR_SMEM_SIZE)) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, inst->n_operands,
+                    inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
+                        (inst->operands[i].sreg == WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE ||
+                         inst->operands[i].sreg == WEIR_PTX_SREG_TOTAL_SMEM_SIZE ||
+                         inst->operands[i].sreg == WEIR_PTX_SREG_AGGR_SMEM_SIZE));
 }
 
 /*
@@ -31,11 +27,10 @@ static bool reads_shared_size(const struct weir_ptx_inst *inst)
 bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
                               const struct weir_ptx_kernel *kernel)
 {
-    for (uint32_t i = 0; i < module->n_vars; i++) {
-        if (module->vars[i]->space == WEIR_PTX_SPACE_SHARED && module->vars[i]->unsized &&
-            module->vars[i]->align > WEIR_PTX_SLOT_ALIGN) {
-            return true;
-        }
+    if (WEIR_ANY(i, module->n_vars,
+                 module->vars[i]->space == WEIR_PTX_SPACE_SHARED && module->vars[i]->unsized &&
+                     module->vars[i]->align > WEIR_PTX_SLOT_ALIGN)) {
+        return true;
     }
     return kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES +
                WEIR_PTX_SLOT_ALIGN >
@@ -45,14 +40,8 @@ bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
 bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
                             const struct weir_ptx_kernel *kernel)
 {
-    if (weir_ptx_slot_is_dynamic(module, kernel)) {
-        for (uint32_t i = 0; i < kernel->n_funcs; i++) {
-            if (weir_ptx_func_has(kernel->funcs[i], reads_shared_size)) {
-                return false;
-            }
-        }
-    }
-    return true;
+    return !weir_ptx_slot_is_dynamic(module, kernel) ||
+           !WEIR_ANY(i, kernel->n_funcs, weir_ptx_func_has(kernel->funcs[i], reads_shared_size));
 }
 
 enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,

@@ -30,12 +30,8 @@ static const char *why_not_apart(const struct weir_ptx_kernel *kernel)
 static const struct weir_ptx_twin_want *want_for(const struct weir_ptx_twin_want *wants, uint32_t n,
                                                  const char *kernel)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (!wants[i].kernel || strcmp(wants[i].kernel, kernel) == 0) {
-            return &wants[i];
-        }
-    }
-    return NULL;
+    uint32_t at = WEIR_FIRST(i, n, !wants[i].kernel || strcmp(wants[i].kernel, kernel) == 0);
+    return at < n ? &wants[at] : NULL;
 }
 
 static void limit_regs(struct weir_ptx_perf *perf, uint32_t max_regs)
@@ -130,9 +126,7 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
     for (uint32_t i = 0; i < n_wants && status == WEIR_OK; i++) {
         status = has_kernel(analysis, wants[i].kernel) ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     }
-    if (status == WEIR_OK) {
-        status = make_all(module, analysis, wants, n_wants, twins);
-    }
+    WEIR_THEN(status, make_all(module, analysis, wants, n_wants, twins));
     weir_ptx_analysis_destroy(analysis);
     return status;
 }
@@ -165,12 +159,8 @@ static enum weir_status add_finish(struct weir_ptx_module *module)
 
 static bool has_ticket(const struct weir_ptx_twins *twins)
 {
-    for (uint32_t i = 0; i < twins->n_infos; i++) {
-        if (twins->infos[i].form == WEIR_PTX_FORM_TICKET && twins->infos[i].name) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, twins->n_infos,
+                    twins->infos[i].form == WEIR_PTX_FORM_TICKET && twins->infos[i].name);
 }
 
 /* Give the module its own copies of constants, empty until the loader fills them. */

@@ -78,9 +78,7 @@ static const struct weir_ptx_inst *find_origin(const struct weir_ptx_func *func,
     for (uint32_t step = 0; step < 8; step++) {
         uint32_t at = writes[reg];
 
-        if (at >= MANY || func->insts[at].guard != WEIR_PTX_NONE) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(at >= MANY || func->insts[at].guard != WEIR_PTX_NONE, NULL);
         const struct weir_ptx_inst *inst = &func->insts[at];
 
         if (inst->op != WEIR_PTX_OP_MOV || inst->operands[0].kind != WEIR_PTX_OPERAND_REG ||

@@ -212,7 +212,7 @@ static uint64_t arrival_of(struct stream *s)
     }
     if (group->arrivals != WEIR_SIM_LOOP) {
         plan_task(s);
-        return s->due_ns > s->last_arrive_ns ? s->due_ns : s->last_arrive_ns;
+        return WEIR_MAX(s->due_ns, s->last_arrive_ns);
     }
     if (s->task % group->depth) {
         return s->last_arrive_ns;
@@ -283,7 +283,7 @@ static bool make_item(struct generator *g, uint32_t index)
     uint64_t took_ns = (uint64_t)fmax(1, ns);
     r->value = group->is_predicted ? took_ns : 0;
     r->place.block_limit = group->arrivals != WEIR_SIM_LOOP; /* see weir_sched_trace_is_open() */
-    s->next.finish_ns = (s->finish_ns > arrive_ns ? s->finish_ns : arrive_ns) + took_ns;
+    s->next.finish_ns = WEIR_MAX(s->finish_ns, arrive_ns) + took_ns;
     s->last_start_ns = s->next.finish_ns - took_ns;
     s->finish_ns = s->next.finish_ns;
     s->last_arrive_ns = arrive_ns;
@@ -339,7 +339,7 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
     uint64_t id = g->n_tenants + UINT64_C(1);
     uint64_t state = sequence(g->params->seed, 2, group_index(g, group), nth);
     uint64_t weight = (uint64_t)llround(draw(&state, &group->weight));
-    weight = weight < 1 ? 1 : weight > WEIR_SCHED_WEIGHT_MAX ? WEIR_SCHED_WEIGHT_MAX : weight;
+    weight = weight < 1 ? 1 : WEIR_MIN(weight, WEIR_SCHED_WEIGHT_MAX);
     (void)snprintf(name, sizeof name, group->tenants > 1 ? "%s-%u" : "%s", group->name, nth + 1);
     const struct weir_sched_tenant_params params = {.weight = (uint32_t)weight,
                                                     .priority = group->priority,

@@ -303,7 +303,7 @@ static bool has_to_yield(const struct weir_sim_gpu *gpu)
 {
     for (size_t i = 0; i < gpu->n_units; i++) {
         const struct weir_sim_unit *unit = gpu->units[i];
-        uint64_t since_ns = unit->ready_ns > gpu->context_ns ? unit->ready_ns : gpu->context_ns;
+        uint64_t since_ns = WEIR_MAX(unit->ready_ns, gpu->context_ns);
         if (is_waiting_compute(unit) && unit->work.context != gpu->context &&
             since_ns + CONTEXT_SLICE_NS <= gpu->now_ns) {
             return true;
@@ -339,7 +339,7 @@ static uint64_t context_lets(const struct weir_sim_gpu *gpu, const struct weir_s
     if (has_to_yield(gpu)) {
         return NEVER;
     }
-    return unit->ready_ns > gpu->context_ns ? unit->ready_ns : gpu->context_ns;
+    return WEIR_MAX(unit->ready_ns, gpu->context_ns);
 }
 
 /* The time of a unit's next change by itself. */
@@ -354,9 +354,9 @@ static uint64_t unit_next_ns(const struct weir_sim_gpu *gpu, const struct weir_s
         break;
     case WEIR_SIM_UNIT_RUNNING:
     case WEIR_SIM_UNIT_STOPPING:
-        next = unit->finish_ns < unit->stop_ns ? unit->finish_ns : unit->stop_ns;
-        next = unit->next_place_ns < next ? unit->next_place_ns : next;
-        next = unit->settled_ns < next ? unit->settled_ns : next;
+        next = WEIR_MIN(unit->finish_ns, unit->stop_ns);
+        next = WEIR_MIN(unit->next_place_ns, next);
+        next = WEIR_MIN(unit->settled_ns, next);
         break;
     case WEIR_SIM_UNIT_DRAINING:
         next = unit->stop_ns;
@@ -377,7 +377,7 @@ uint64_t weir_sim_gpu_next_ns(const struct weir_sim_gpu *gpu)
     uint64_t next = NEVER;
     for (size_t i = 0; i < gpu->n_units; i++) {
         uint64_t one = unit_next_ns(gpu, gpu->units[i]);
-        next = one < next ? one : next;
+        next = WEIR_MIN(one, next);
     }
     return next;
 }
@@ -612,6 +612,6 @@ bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
             return false;
         }
         uint64_t next_ns = weir_sim_gpu_next_ns(gpu);
-        work_until(gpu, next_ns < to_ns ? next_ns : to_ns);
+        work_until(gpu, WEIR_MIN(next_ns, to_ns));
     }
 }

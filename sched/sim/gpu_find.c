@@ -19,7 +19,7 @@ static const struct weir_sim_gpu_params gpus[] = {
 
 const struct weir_sim_gpu_params *weir_sim_gpu_at(size_t i)
 {
-    return i < sizeof gpus / sizeof gpus[0] ? &gpus[i] : NULL;
+    return i < WEIR_COUNT(gpus) ? &gpus[i] : NULL;
 }
 
 struct column {
@@ -74,7 +74,7 @@ static bool set(struct weir_sim_gpu_params *params, const char *text, size_t len
         params->sms = (uint32_t)value;
         return true;
     }
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(columns); i++) {
         const struct column *c = &columns[i];
         if (strlen(c->name) == name_length && memcmp(text, c->name, name_length) == 0) {
             WEIR_FAIL_IF(!read_number(equals + 1, value_length, c->min, c->max, &value), false);
@@ -96,16 +96,15 @@ enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params 
 {
     size_t length = strcspn(text, ",");
     const struct weir_sim_gpu_params *found = NULL;
-    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(gpus); i++) {
         if (strlen(gpus[i].name) == length && strncmp(gpus[i].name, text, length) == 0) {
             found = &gpus[i];
         }
     }
     if (!found) {
         int n = snprintf(ret_error, ERROR_BYTES,
-                         "no model of a GPU '%.*s'; there are:", (int)(length < 64 ? length : 64),
-                         text);
-        for (size_t i = 0; i < sizeof gpus / sizeof gpus[0] && n < ERROR_BYTES; i++) {
+                         "no model of a GPU '%.*s'; there are:", (int)(WEIR_MIN(length, 64)), text);
+        for (size_t i = 0; i < WEIR_COUNT(gpus) && n < ERROR_BYTES; i++) {
             n += snprintf(ret_error + n, (size_t)(ERROR_BYTES - n), " %s", gpus[i].name);
         }
         return WEIR_ERR_NOT_FOUND;
@@ -117,7 +116,7 @@ enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params 
         if (!set(&params, at, length)) {
             (void)snprintf(ret_error, ERROR_BYTES,
                            "'%.*s' sets nothing of a GPU to a value that it may have",
-                           (int)(length < 64 ? length : 64), at);
+                           (int)(WEIR_MIN(length, 64)), at);
             return WEIR_ERR_INVALID;
         }
         at += length;

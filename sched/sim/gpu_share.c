@@ -105,10 +105,9 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
 static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir_sim_unit *unit)
 {
     uint32_t rank = unit->work.rank;
-    bool has_lower = false;
-    for (size_t i = 0; unit->work.graph && i < n; i++) {
-        has_lower |= units[i]->work.graph && units[i]->work.rank < rank && units[i]->speed > 0;
-    }
+    bool has_lower =
+        unit->work.graph &&
+        WEIR_ANY(i, n, units[i]->work.graph && units[i]->work.rank < rank && units[i]->speed > 0);
     return has_lower ? GRAPH_RANK_GAIN : 1;
 }
 

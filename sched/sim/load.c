@@ -81,9 +81,7 @@ static enum weir_status look_up(struct reading *r, const struct weir_sim_idmap *
         *ret_index = (uint32_t)index;
         return WEIR_OK;
     }
-    if (!r->is_loose) {
-        return complain(r, what, id);
-    }
+    WEIR_FAIL_IF(!r->is_loose, complain(r, what, id));
     r->load->unknown++;
     return WEIR_ERR_NOT_FOUND;
 }
@@ -92,9 +90,7 @@ static enum weir_status introduce(struct reading *r, struct weir_sim_idmap *map,
                                   const char *what, uint32_t index)
 {
     uint64_t other;
-    if (weir_sim_idmap_get(map, id, &other) && !r->is_loose) {
-        return complain(r, what, id);
-    }
+    WEIR_FAIL_IF(weir_sim_idmap_get(map, id, &other) && !r->is_loose, complain(r, what, id));
     return weir_sim_idmap_set(map, id, index) ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
@@ -150,9 +146,8 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
     struct weir_sim_queue *queue = &load->queues[load->n_queues - 1];
     uint32_t rank = weir_sched_trace_rank(rec);
     bool follows = load->n_queues > 1 && queue[-1].tenant == tenant && queue[-1].rank + 1 == rank;
-    if (rank != 0 && !follows && !r->is_loose) {
-        return complain(r, "a rank without the one before it", rec->queue);
-    }
+    WEIR_FAIL_IF(rank != 0 && !follows && !r->is_loose,
+                 complain(r, "a rank without the one before it", rec->queue));
     *queue = (struct weir_sim_queue){.tenant = tenant,
                                      .first = WEIR_SIM_NONE,
                                      .last = WEIR_SIM_NONE,
@@ -546,9 +541,7 @@ enum weir_status weir_sim_load_read(const void *data, uint64_t bytes, bool is_op
         r.is_loose = (load.header.flags & WEIR_SCHED_TRACE_MIDDLE) != 0;
         status = read_records(&r);
     }
-    if (status == WEIR_OK) {
-        status = find_means(&r);
-    }
+    WEIR_THEN(status, find_means(&r));
     if (status == WEIR_OK) {
         settle(&r, is_open);
         *ret_load = load;

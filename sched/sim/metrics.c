@@ -77,16 +77,6 @@ static enum weir_status part_make(const struct weir_sim_load *load, uint32_t ten
     return WEIR_OK;
 }
 
-static uint64_t max_of(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t min_of(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Compare what one tenant finished together with the same items alone. */
 static void compare(const struct weir_sim_load *load, const struct weir_sim_result *together,
                     const struct weir_sim_result *alone, const struct part *part,
@@ -101,10 +91,10 @@ static void compare(const struct weir_sim_load *load, const struct weir_sim_resu
         if (together->finished_ns[whole] == NEVER || alone->finished_ns[i] == NEVER) {
             continue;
         }
-        together_end = max_of(together_end, together->finished_ns[whole]);
-        alone_end = max_of(alone_end, alone->finished_ns[i]);
-        together_first = min_of(together_first, together->arrived_ns[whole]);
-        alone_first = min_of(alone_first, alone->arrived_ns[i]);
+        together_end = WEIR_MAX(together_end, together->finished_ns[whole]);
+        alone_end = WEIR_MAX(alone_end, alone->finished_ns[i]);
+        together_first = WEIR_MIN(together_first, together->arrived_ns[whole]);
+        alone_first = WEIR_MIN(alone_first, alone->arrived_ns[i]);
         if (class != WEIR_SCHED_H2D && class != WEIR_SCHED_D2H) {
             double one = (double)(alone->finished_ns[i] - alone->arrived_ns[i]);
             double with = (double)(together->finished_ns[whole] - together->arrived_ns[whole]);
@@ -248,10 +238,8 @@ enum weir_status weir_sim_measure(const struct weir_sim_load *load,
         status = group(load->items, load->n_items, sizeof *load->items,
                        offsetof(struct weir_sim_item, tenant), load->n_tenants, &items);
     }
-    if (status == WEIR_OK) {
-        status = group(load->queues, load->n_queues, sizeof *load->queues,
-                       offsetof(struct weir_sim_queue, tenant), load->n_tenants, &queues);
-    }
+    WEIR_THEN(status, group(load->queues, load->n_queues, sizeof *load->queues,
+                            offsetof(struct weir_sim_queue, tenant), load->n_tenants, &queues));
     ret_error[0] = '\0';
     for (uint32_t t = 0; status == WEIR_OK && t < load->n_tenants; t++) {
         struct part part;

@@ -235,9 +235,8 @@ static enum weir_status compare(struct replay *r, const struct weir_sched_record
     if (r->first_made == r->n_made) {
         r->first_made = r->n_made = 0;
         enum weir_status status = tell(r, traced);
-        if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {
-            return complain(r, WEIR_ERR_SYNTAX, "no scheduler takes this from its environment");
-        }
+        WEIR_FAIL_IF(status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID,
+                     complain(r, WEIR_ERR_SYNTAX, "no scheduler takes this from its environment"));
         if (status != WEIR_OK && status != WEIR_ERR_UNSUPPORTED) {
             return status;
         }
@@ -262,9 +261,8 @@ static enum weir_status take(struct replay *r, const struct weir_sched_record *r
     if (weir_sched_trace_is_core(record->kind)) {
         return compare(r, record);
     }
-    if (record->kind == WEIR_SCHED_TRACE_LOST) {
-        return complain(r, WEIR_ERR_UNSUPPORTED, "records are missing here");
-    }
+    WEIR_FAIL_IF(record->kind == WEIR_SCHED_TRACE_LOST,
+                 complain(r, WEIR_ERR_UNSUPPORTED, "records are missing here"));
     return record->kind == WEIR_SCHED_TRACE_POLICY ? set_policy(r, record) : WEIR_OK;
 }
 
@@ -281,9 +279,7 @@ static enum weir_status go_through(struct replay *r)
             }
             return WEIR_OK;
         }
-        if (status == WEIR_OK) {
-            status = take(r, &record);
-        }
+        WEIR_THEN(status, take(r, &record));
     }
     return status;
 }
@@ -329,12 +325,8 @@ enum weir_status weir_sim_replay(const void *data, uint64_t bytes,
                            : "recording began while work was under way");
         status = WEIR_ERR_UNSUPPORTED;
     }
-    if (status == WEIR_OK) {
-        status = make_scheduler(&r, policies);
-    }
-    if (status == WEIR_OK) {
-        status = go_through(&r);
-    }
+    WEIR_THEN(status, make_scheduler(&r, policies));
+    WEIR_THEN(status, go_through(&r));
     if (status == WEIR_OK) {
         *ret = result;
     } else if (!ret_error->text[0]) {

@@ -97,7 +97,7 @@ static void tell_span(struct run *run, uint32_t i, uint64_t from_ns, uint64_t to
             .queue = item->queue,
             .class = item->params.class,
             .from_ns = from_ns,
-            .to_ns = to_ns > from_ns ? to_ns : from_ns,
+            .to_ns = WEIR_MAX(to_ns, from_ns),
             .waited_ns = fate->has_waited ? 0 : run->result->waited_ns[i],
             .has_finished = finished,
         };
@@ -195,7 +195,7 @@ static enum weir_status started(struct run *run, uint32_t item)
     run->fates[item].started_ns = run->now_ns;
     run->result->waited_ns[item] = waited_ns;
     tenant->waited_ns += waited_ns;
-    tenant->waited_max_ns = waited_ns > tenant->waited_max_ns ? waited_ns : tenant->waited_max_ns;
+    tenant->waited_max_ns = WEIR_MAX(waited_ns, tenant->waited_max_ns);
     call_next(run, item, WEIR_SIM_AFTER_START);
     return WEIR_OK;
 }
@@ -271,7 +271,7 @@ static enum weir_status called(struct device *device, uint64_t began_ns, enum we
                                   device->tenants);
     }
     decisions->cost_ns += cost_ns;
-    decisions->cost_max_ns = cost_ns > decisions->cost_max_ns ? cost_ns : decisions->cost_max_ns;
+    decisions->cost_max_ns = WEIR_MAX(cost_ns, decisions->cost_max_ns);
     if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {
         run->wrong = "it refuses what became of an item";
         return WEIR_ERR_INTERNAL;
@@ -328,7 +328,7 @@ static enum weir_status take_event(struct run *run, const struct weir_sim_event 
         weir_sim_job_begun(run, i);
         return WEIR_OK;
     }
-    uint64_t from_ns = fate->span_ns > event->begun_ns ? fate->span_ns : event->begun_ns;
+    uint64_t from_ns = WEIR_MAX(fate->span_ns, event->begun_ns);
     tell_span(run, i, from_ns, event->ended_ns, is_done);
     if (!is_done) {
         fate->span_ns = event->ended_ns;
@@ -391,11 +391,6 @@ static enum weir_status change(struct run *run)
 
 /* ------------------------------------------------------------------ the loop */
 
-static uint64_t min_of(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The stopped item whose lease ends first, or WEIR_SIM_NONE. */
 static uint32_t first_lease(const struct run *run)
 {
@@ -446,18 +441,18 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
     uint64_t arrival_ns = run->n_heap ? run->heap[0].at_ns : NEVER;
     uint64_t gpu_ns = weir_sim_devices_next_ns(run);
     struct device *timer = first_timer(run);
-    uint64_t timer_ns = min_of(timer->timer_ns, run->spans.next_ns);
-    uint64_t next_ns = min_of(min_of(lease_ns, change_ns), arrival_ns);
+    uint64_t timer_ns = WEIR_MIN(timer->timer_ns, run->spans.next_ns);
+    uint64_t next_ns = WEIR_MIN(WEIR_MIN(lease_ns, change_ns), arrival_ns);
     enum weir_status status =
-        run->left ? check_alive(run, min_of(next_ns, gpu_ns), timer_ns) : WEIR_OK;
-    next_ns = min_of(next_ns, timer_ns);
-    if (status != WEIR_OK || min_of(next_ns, gpu_ns) > until_ns || !run->left) {
+        run->left ? check_alive(run, WEIR_MIN(next_ns, gpu_ns), timer_ns) : WEIR_OK;
+    next_ns = WEIR_MIN(next_ns, timer_ns);
+    if (status != WEIR_OK || WEIR_MIN(next_ns, gpu_ns) > until_ns || !run->left) {
         *ret_over = true;
         return status;
     }
-    uint64_t to_ns = min_of(next_ns, until_ns);
-    WEIR_TRY(grow_buckets(run, min_of(to_ns, gpu_ns)));
-    to_ns = min_of(to_ns, gpu_ns > run->now_ns ? gpu_ns : run->now_ns);
+    uint64_t to_ns = WEIR_MIN(next_ns, until_ns);
+    WEIR_TRY(grow_buckets(run, WEIR_MIN(to_ns, gpu_ns)));
+    to_ns = WEIR_MIN(to_ns, WEIR_MAX(gpu_ns, run->now_ns));
     if (weir_sim_devices_advance(run, to_ns, &event)) {
         return take_event(run, &event);
     }
@@ -591,28 +586,16 @@ enum weir_status weir_sim_run(const struct weir_sim_load *load,
     struct weir_sim_result result = {0};
     struct run run = {.load = load, .params = params, .result = &result};
     enum weir_status status = make_result(&run);
-    if (status == WEIR_OK) {
-        status = weir_sim_devices_make(&run);
-    }
-    if (status == WEIR_OK) {
-        status = weir_sim_jobs_make(&run);
-    }
+    WEIR_THEN(status, weir_sim_devices_make(&run));
+    WEIR_THEN(status, weir_sim_jobs_make(&run));
     if (status == WEIR_OK && run.n_devices > 1 && (params->watch.record || params->watch.hold)) {
         run.wrong = "recordings and timelines are of one GPU only";
         status = WEIR_ERR_INVALID;
     }
-    if (status == WEIR_OK) {
-        status = add_queues(&run);
-    }
-    if (status == WEIR_OK) {
-        status = carry_out(&run);
-    }
-    if (status == WEIR_OK) {
-        status = loop(&run);
-    }
-    if (status == WEIR_OK) {
-        status = close_run(&run, params->until_ns);
-    }
+    WEIR_THEN(status, add_queues(&run));
+    WEIR_THEN(status, carry_out(&run));
+    WEIR_THEN(status, loop(&run));
+    WEIR_THEN(status, close_run(&run, params->until_ns));
     if (status == WEIR_OK) {
         *ret_result = result;
     } else {

@@ -96,7 +96,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
     uint32_t bucket = bucket_ns ? (uint32_t)(hold->from_ns / bucket_ns) : 0;
     for (uint64_t from = hold->from_ns; bucket_ns && from < hold->to_ns; bucket++) {
         uint64_t end = (bucket + UINT64_C(1)) * bucket_ns;
-        uint64_t to = end < hold->to_ns ? end : hold->to_ns;
+        uint64_t to = WEIR_MIN(end, hold->to_ns);
         if (bucket < result->n_buckets) {
             result->bucket_sm_ns[(size_t)bucket * result->n_tenants + hold->owner] +=
                 sms * (double)(to - from);
@@ -145,7 +145,7 @@ uint64_t weir_sim_devices_next_ns(const struct run *run)
     uint64_t next_ns = NEVER;
     for (uint32_t g = 0; g < run->n_devices; g++) {
         uint64_t gpu_ns = weir_sim_gpu_next_ns(run->devices[g].gpu);
-        next_ns = gpu_ns < next_ns ? gpu_ns : next_ns;
+        next_ns = WEIR_MIN(gpu_ns, next_ns);
     }
     return next_ns;
 }
@@ -191,9 +191,7 @@ static enum weir_status make_scheduler(struct device *device)
                                        .timer = on_timer,
                                        .trace = params->watch.record ? on_record : NULL,
                                        .log = on_log};
-    if (status == WEIR_OK) {
-        status = weir_sched_create(&config, &env, &device->sched);
-    }
+    WEIR_THEN(status, weir_sched_create(&config, &env, &device->sched));
     for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (params->policies.policy[kind]) {
             status = weir_sched_policy_set(device->sched, 0, params->policies.policy[kind]);

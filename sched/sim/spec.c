@@ -276,13 +276,12 @@ static enum weir_status read_word(struct scan *scan, struct weir_sim_group *grou
     const char *at = scan->at;
     size_t length = strcspn(at, " \t\r\n;#");
     scan->at += length;
-    (void)snprintf(word, sizeof word, "%.*s", (int)(length < 127 ? length : 127), at);
+    (void)snprintf(word, sizeof word, "%.*s", (int)(WEIR_MIN(length, 127)), at);
     char *equals = strchr(word, '=');
-    if (!equals || length >= sizeof word) {
-        return fail(scan, at, "KEY=VALUE is expected instead of", word);
-    }
+    WEIR_FAIL_IF(!equals || length >= sizeof word,
+                 fail(scan, at, "KEY=VALUE is expected instead of", word));
     *equals = '\0';
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(keys); i++) {
         if (strcmp(keys[i].name, word) == 0) {
             char value[128];
             memcpy(value, equals + 1, strlen(equals + 1) + 1);

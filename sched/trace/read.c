@@ -34,14 +34,12 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
 {
     const uint64_t times[] = {h->alone_ns,  h->inflight_ns, h->guess_ns, h->quiet_ns,
                               h->starve_ns, h->lease_ns,    h->stop_ns,  h->launch_ns};
-    if (memcmp(h->magic, WEIR_SCHED_TRACE_MAGIC, sizeof h->magic) != 0) {
-        return fail(error, 0, WEIR_ERR_SYNTAX, "this is no trace of a scheduler");
-    }
-    if (h->version != WEIR_SCHED_TRACE_VERSION) {
-        return fail(error, offsetof(struct weir_sched_trace_header, version), WEIR_ERR_VERSION,
-                    "a trace of version %u; this program reads version %u", h->version,
-                    WEIR_SCHED_TRACE_VERSION);
-    }
+    WEIR_FAIL_IF(memcmp(h->magic, WEIR_SCHED_TRACE_MAGIC, sizeof h->magic) != 0,
+                 fail(error, 0, WEIR_ERR_SYNTAX, "this is no trace of a scheduler"));
+    WEIR_FAIL_IF(h->version != WEIR_SCHED_TRACE_VERSION,
+                 fail(error, offsetof(struct weir_sched_trace_header, version), WEIR_ERR_VERSION,
+                      "a trace of version %u; this program reads version %u", h->version,
+                      WEIR_SCHED_TRACE_VERSION));
     if (h->header_bytes != WEIR_SCHED_TRACE_HEADER_BYTES ||
         h->record_bytes != WEIR_SCHED_TRACE_RECORD_BYTES) {
         return fail(error, offsetof(struct weir_sched_trace_header, header_bytes), WEIR_ERR_SYNTAX,
@@ -49,21 +47,19 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
                     h->header_bytes, h->record_bytes, WEIR_SCHED_TRACE_HEADER_BYTES,
                     WEIR_SCHED_TRACE_RECORD_BYTES);
     }
-    if (!h->sms || h->sms > UINT16_MAX) {
-        return fail(error, offsetof(struct weir_sched_trace_header, sms), WEIR_ERR_SYNTAX,
-                    "a device of %u SMs", h->sms);
-    }
+    WEIR_FAIL_IF(!h->sms || h->sms > UINT16_MAX,
+                 fail(error, offsetof(struct weir_sched_trace_header, sms), WEIR_ERR_SYNTAX,
+                      "a device of %u SMs", h->sms));
     if (h->flags &
         ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED |
                     WEIR_SCHED_TRACE_FILL_ALL | WEIR_SCHED_TRACE_ABOVE | WEIR_SCHED_TRACE_CAUSES)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
-    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-        if (times[i] > AT_MAX_NS) {
-            return fail(error, offsetof(struct weir_sched_trace_header, alone_ns) + 8 * i,
-                        WEIR_ERR_SYNTAX, "a time of more than 292 years");
-        }
+    for (size_t i = 0; i < WEIR_COUNT(times); i++) {
+        WEIR_FAIL_IF(times[i] > AT_MAX_NS,
+                     fail(error, offsetof(struct weir_sched_trace_header, alone_ns) + 8 * i,
+                          WEIR_ERR_SYNTAX, "a time of more than 292 years"));
     }
     return WEIR_OK;
 }
@@ -73,10 +69,9 @@ enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
                                        struct weir_sched_trace_error *ret_error)
 {
     struct weir_sched_trace_header header;
-    if (bytes < sizeof header) {
-        return fail(ret_error, bytes, WEIR_ERR_SYNTAX, "this is no trace of a scheduler: %s",
-                    bytes ? "it ends within its header" : "it is empty");
-    }
+    WEIR_FAIL_IF(bytes < sizeof header,
+                 fail(ret_error, bytes, WEIR_ERR_SYNTAX, "this is no trace of a scheduler: %s",
+                      bytes ? "it ends within its header" : "it is empty"));
     memcpy(&header, data, sizeof header);
     WEIR_TRY(check_header(&header, ret_error));
     *ret_reader = (struct weir_sched_trace_reader){
@@ -212,9 +207,8 @@ enum weir_status weir_sched_trace_next(struct weir_sched_trace_reader *reader,
         reader->is_cut = left != 0;
         return WEIR_ERR_NOT_FOUND;
     }
-    if (reader->has_ended) {
-        return fail(ret_error, reader->offset, WEIR_ERR_SYNTAX, "something follows the end");
-    }
+    WEIR_FAIL_IF(reader->has_ended,
+                 fail(ret_error, reader->offset, WEIR_ERR_SYNTAX, "something follows the end"));
     memcpy(&record, reader->data + reader->offset, sizeof record);
     const char *wrong = record.at_ns < reader->at_ns ? "it is before the record before it"
                         : record.at_ns > AT_MAX_NS   ? "a time of more than 292 years"

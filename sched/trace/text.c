@@ -22,15 +22,13 @@ static const char *const core_words[] = {
     [WEIR_SCHED_REC_TICK] = "tick",
     [WEIR_SCHED_REC_WAIT] = "wait",
 };
-_Static_assert(sizeof core_words / sizeof core_words[0] == WEIR_SCHED_REC_KIND_COUNT,
-               "every kind has a word");
+_Static_assert(WEIR_COUNT(core_words) == WEIR_SCHED_REC_KIND_COUNT, "every kind has a word");
 
 static const char *const class_words[] = {
     [WEIR_SCHED_KERNEL] = "kernel", [WEIR_SCHED_GRAPH] = "graph", [WEIR_SCHED_H2D] = "h2d",
     [WEIR_SCHED_D2H] = "d2h",       [WEIR_SCHED_D2D] = "d2d",     [WEIR_SCHED_MEMSET] = "memset",
 };
-_Static_assert(sizeof class_words / sizeof class_words[0] == WEIR_SCHED_CLASS_COUNT,
-               "every class has a word");
+_Static_assert(WEIR_COUNT(class_words) == WEIR_SCHED_CLASS_COUNT, "every class has a word");
 
 const char *weir_sched_trace_kind_word(uint8_t kind)
 {

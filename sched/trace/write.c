@@ -159,7 +159,7 @@ void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns
 {
     size_t bytes = strnlen(name, WEIR_SCHED_TRACE_NAME_BYTES - 1);
     for (uint16_t part = 0; part == 0 || bytes; part++) {
-        size_t now = bytes < WEIR_SCHED_TRACE_TEXT_BYTES ? bytes : WEIR_SCHED_TRACE_TEXT_BYTES;
+        size_t now = WEIR_MIN(bytes, WEIR_SCHED_TRACE_TEXT_BYTES);
         struct weir_sched_record record = {
             .at_ns = at_ns, .tenant = tenant, .kind = WEIR_SCHED_TRACE_NAME, .flags = part};
         set_text(&record, name, now);

@@ -71,9 +71,7 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
  * surface objects. Fill it with nonzero bytes, like used memory of a GPU. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
-    if (bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device), NULL);
     uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
     void *memory = aligned_alloc(TEXTURE_ALIGN, room);
     WEIR_FAIL_IF(!memory, NULL);
@@ -195,7 +193,7 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
     WEIR_FAIL_IF(!ret || !desc || n_levels == 0, CUDA_ERROR_INVALID_VALUE);
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(check_desc(desc));
-    n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
+    n_levels = WEIR_MIN(n_levels, WEIR_SOFT_MAX_LEVELS);
     struct weir_soft_mipmap *mipmap =
         weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
     WEIR_FAIL_IF(!mipmap, CUDA_ERROR_OUT_OF_MEMORY);
@@ -284,7 +282,7 @@ static bool exec_format(CUarray_format format, enum weir_exec_texture_format *re
         {CU_AD_FORMAT_HALF, WEIR_EXEC_TEX_F16},
         {CU_AD_FORMAT_FLOAT, WEIR_EXEC_TEX_F32},
     };
-    for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(map); i++) {
         if (map[i].format == format) {
             *ret = map[i].exec;
             return true;
@@ -415,8 +413,7 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
     if (view) {
         texture->view = *view;
     }
-    texture->next = textures;
-    textures = texture;
+    WEIR_PUSH(textures, texture);
     *ret = texture->value;
     return CUDA_SUCCESS;
 }

@@ -93,12 +93,7 @@ static void leave_if_in(void *object, void *user)
 
 static void capture_end(struct weir_soft_capture *capture)
 {
-    for (struct weir_soft_capture **at = &captures; *at; at = &(*at)->next) {
-        if (*at == capture) {
-            *at = capture->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(captures, capture, next);
     weir_soft_object_put(capture->graph); /* events recorded in the capture may keep it alive */
     capture->graph = NULL;
     weir_soft_object_visit(WEIR_SOFT_STREAM, leave_if_in, capture);
@@ -152,8 +147,7 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    capture->next = captures;
-    captures = capture;
+    WEIR_PUSH(captures, capture);
     stream_join(stream, capture);
     return CUDA_SUCCESS;
 }
@@ -183,9 +177,7 @@ CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_ha
 static bool mark_ancestors(const struct weir_soft_graph *graph, const struct weir_soft_nodes *nodes)
 {
     struct weir_soft_node **todo = malloc((graph->n_nodes + 1) * sizeof(struct weir_soft_node *));
-    if (!todo) {
-        return false;
-    }
+    WEIR_FAIL_IF(!todo, false);
     uint32_t n = 0;
     for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         node->mark = 0;
@@ -328,12 +320,7 @@ CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_sof
 
 static bool is_under_way(const struct weir_soft_capture *capture)
 {
-    for (const struct weir_soft_capture *c = captures; c; c = c->next) {
-        if (c == capture) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(c, captures, c == capture) != NULL;
 }
 
 CUresult weir_soft_capture_refuse_event(const struct weir_soft_event *event)
@@ -437,20 +424,14 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
         stream->capture_nodes.n = 0;
     }
     for (size_t i = 0; i < n_nodes; i++) {
-        if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
-                                 edges ? &edges[i] : NULL)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        WEIR_FAIL_IF(!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
+                                          edges ? &edges[i] : NULL),
+                     CUDA_ERROR_OUT_OF_MEMORY);
     }
     return CUDA_SUCCESS;
 }
 
 bool weir_soft_capture_uses(const struct weir_soft_graph *graph)
 {
-    for (const struct weir_soft_capture *c = captures; c; c = c->next) {
-        if (c->graph == graph) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(c, captures, c->graph == graph) != NULL;
 }

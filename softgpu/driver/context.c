@@ -93,9 +93,7 @@ static void wait_for_work(struct weir_soft_ctx *ctx)
 
 static void retire_streams(struct weir_soft_ctx *ctx)
 {
-    while (ctx->streams) {
-        struct weir_soft_stream *stream = ctx->streams;
-        ctx->streams = stream->next;
+    for (struct weir_soft_stream *stream; (stream = WEIR_POP(ctx->streams));) {
         weir_soft_capture_abandon(stream);
         weir_soft_object_retire(stream);
         weir_soft_object_put(stream); /* the reference that the list holds */
@@ -121,7 +119,7 @@ static void ctx_teardown(struct weir_soft_ctx *ctx)
         weir_soft_device_give_room(ctx->device);
     }
     weir_soft_library_forget_ctx(ctx);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (size_t i = 0; i < WEIR_COUNT(kinds); i++) {
         weir_soft_object_visit(kinds[i], retire_of_ctx, ctx);
     }
     retire_streams(ctx);

@@ -233,7 +233,7 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
         uint32_t threads = online < 1 ? 1 : (uint32_t)online;
         struct weir_exec_device_params params = {
             .sm_count = device->sm_count,
-            .thread_count = threads < device->sm_count ? threads : device->sm_count,
+            .thread_count = WEIR_MIN(threads, device->sm_count),
             .compute_capability = device->compute_capability,
             .max_threads_per_sm = MAX_THREADS_PER_SM,
             .max_blocks_per_sm = MAX_BLOCKS_PER_SM,
@@ -386,9 +386,8 @@ CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int a
     default:
         WEIR_FAIL_IF(attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX,
                      CUDA_ERROR_INVALID_VALUE);
-        *ret_value = (size_t)attribute < sizeof(fixed_attributes) / sizeof(fixed_attributes[0])
-                         ? fixed_attributes[attribute]
-                         : 0;
+        *ret_value =
+            (size_t)attribute < WEIR_COUNT(fixed_attributes) ? fixed_attributes[attribute] : 0;
         return CUDA_SUCCESS;
     }
 }

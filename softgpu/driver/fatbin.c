@@ -98,9 +98,7 @@ CUresult weir_soft_image_verdict(const struct weir_soft_image *image)
 /* Read the entry at the front of [at, at + left); false when it does not fit. */
 static bool entry_read(const uint8_t *at, uint64_t left, struct entry *entry, uint64_t *ret_step)
 {
-    if (left < ENTRY_HEADER_BYTES) {
-        return false;
-    }
+    WEIR_FAIL_IF(left < ENTRY_HEADER_BYTES, false);
     uint16_t kind;
     memcpy(&kind, at, sizeof(kind));
     uint32_t header_bytes = read32(at + 0x04);
@@ -313,10 +311,8 @@ CUresult weir_soft_image_read(const void *data, uint32_t compute_capability,
 {
     /* Text may be shorter than a magic number. */
     const uint8_t *bytes = data;
-    for (int i = 0; i < 4; i++) {
-        if (bytes[i] == '\0') {
-            return text_read(data, strlen(data), image, log);
-        }
+    if (WEIR_ANY(i, 4, bytes[i] == '\0')) {
+        return text_read(data, strlen(data), image, log);
     }
     switch (read32(data)) {
     case WRAPPER_MAGIC:

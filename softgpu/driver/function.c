@@ -313,6 +313,6 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     }
     uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     int per_sm = threads > 1024 ? 0 : blocks_per_sm(f, (int)threads, config->sharedMemBytes);
-    *n_clusters = per_sm * (int)f->object.ctx->device->usable_sms / (size > 1 ? size : 1);
+    *n_clusters = per_sm * (int)f->object.ctx->device->usable_sms / WEIR_MAX(size, 1);
     return CUDA_SUCCESS;
 }

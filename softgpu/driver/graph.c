@@ -16,10 +16,8 @@
 bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
                          const CUgraphEdgeData *edge)
 {
-    for (uint32_t i = 0; i < nodes->n; i++) {
-        if (nodes->at[i] == node) {
-            return true;
-        }
+    if (WEIR_ANY(i, nodes->n, nodes->at[i] == node)) {
+        return true;
     }
     if (nodes->n == nodes->cap) {
         uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
@@ -122,11 +120,8 @@ static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_sof
 static void graph_release(void *object)
 {
     struct weir_soft_graph *graph = object;
-    struct weir_soft_node *node = graph->first;
-    while (node) {
-        struct weir_soft_node *next = node->next;
+    for (struct weir_soft_node *node; (node = WEIR_POP(graph->first));) {
         weir_soft_object_retire(node);
-        node = next;
     }
     for (uint32_t i = 0; i < graph->n_user_objects; i++) {
         weir_soft_user_object_drop(graph->user_objects[i].object, graph->user_objects[i].count);
@@ -233,10 +228,9 @@ static CUresult clone_edges(const struct weir_soft_graph *graph,
 {
     for (struct weir_soft_node *n = graph->first; n; n = n->next) {
         for (uint32_t i = 0; i < n->before.n; i++) {
-            if (!weir_soft_nodes_add(&copies[n->order]->before, copies[n->before.at[i]->order],
-                                     &n->before.edges[i])) {
-                return CUDA_ERROR_OUT_OF_MEMORY;
-            }
+            WEIR_FAIL_IF(!weir_soft_nodes_add(&copies[n->order]->before,
+                                              copies[n->before.at[i]->order], &n->before.edges[i]),
+                         CUDA_ERROR_OUT_OF_MEMORY);
         }
     }
     return CUDA_SUCCESS;
@@ -254,12 +248,8 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
     }
     clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
     result = clone_nodes(graph, clone, copies);
-    if (result == CUDA_SUCCESS) {
-        result = clone_edges(graph, copies);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = clone_users(graph, clone);
-    }
+    WEIR_THEN(result, clone_edges(graph, copies));
+    WEIR_THEN(result, clone_users(graph, clone));
     free(copies);
     if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(clone);

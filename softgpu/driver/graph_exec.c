@@ -90,12 +90,9 @@ static bool names_gone(const struct weir_soft_op *op)
     case WEIR_SOFT_OP_WAIT:
         return !weir_soft_object_find(WEIR_SOFT_EVENT, op->event);
     case WEIR_SOFT_OP_COPY:
-        for (int i = 0; i < 2; i++) {
-            if (op->copy.arrays[i] && !weir_soft_object_find(WEIR_SOFT_ARRAY, op->copy.arrays[i])) {
-                return true;
-            }
-        }
-        return false;
+        return WEIR_ANY(i, 2,
+                        op->copy.arrays[i] &&
+                            !weir_soft_object_find(WEIR_SOFT_ARRAY, op->copy.arrays[i]));
     default:
         return false;
     }
@@ -103,13 +100,9 @@ static bool names_gone(const struct weir_soft_op *op)
 
 static bool any_names_gone(const struct weir_soft_graph_exec *exec)
 {
-    for (uint32_t i = 0; i < exec->n_nodes; i++) {
-        if (names_gone(exec->nodes[i].op) ||
-            (exec->nodes[i].child && any_names_gone(exec->nodes[i].child))) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, exec->n_nodes,
+                    names_gone(exec->nodes[i].op) ||
+                        (exec->nodes[i].child && any_names_gone(exec->nodes[i].child)));
 }
 
 static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
@@ -453,10 +446,8 @@ static CUgraphExecUpdateResult compare(const struct weir_soft_graph_exec *exec,
         if (order[i]->before.n != old->n_before) {
             return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         }
-        for (uint32_t b = 0; b < old->n_before; b++) {
-            if (order[i]->before.at[b]->order != old->before[b]) {
-                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-            }
+        if (WEIR_ANY(b, old->n_before, order[i]->before.at[b]->order != old->before[b])) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         }
         if (old->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || old->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
             return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;

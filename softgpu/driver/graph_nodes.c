@@ -250,9 +250,7 @@ static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraph
 {
     struct weir_soft_node *node;
     CUresult result = made;
-    if (result == CUDA_SUCCESS) {
-        result = weir_soft_graph_add(graph, type, op, before, &node);
-    }
+    WEIR_THEN(result, weir_soft_graph_add(graph, type, op, before, &node));
     if (result == CUDA_SUCCESS && child) {
         result = weir_soft_graph_clone(child, &node->child);
         if (result == CUDA_SUCCESS) {

@@ -85,7 +85,7 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
         WEIR_TRY(read_extra(args->extra, &data, &bytes));
         WEIR_FAIL_IF(bytes > MAX_PARAM_BYTES, CUDA_ERROR_INVALID_VALUE);
         if (bytes > 0) {
-            memcpy(k->params, data, bytes < info->param_bytes ? bytes : info->param_bytes);
+            memcpy(k->params, data, WEIR_MIN(bytes, info->param_bytes));
         }
         return CUDA_SUCCESS;
     }
@@ -180,15 +180,9 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
         k->sms = *args->sms;
     }
     CUresult result = take_attributes(k, args->attributes, args->n_attributes);
-    if (result == CUDA_SUCCESS) {
-        result = check_cluster(k, function);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = check_resources(args, ctx, function, k->cooperative);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = pack_params(k, args);
-    }
+    WEIR_THEN(result, check_cluster(k, function));
+    WEIR_THEN(result, check_resources(args, ctx, function, k->cooperative));
+    WEIR_THEN(result, pack_params(k, args));
     if (result != CUDA_SUCCESS) {
         weir_soft_op_put(op);
         return result;

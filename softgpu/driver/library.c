@@ -234,9 +234,7 @@ static struct weir_soft_kernel *kernel_of(struct weir_soft_library *library, con
             return library->kernels[i];
         }
     }
-    if (!WEIR_GROW_POWER(library->kernels, library->n_kernels)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!WEIR_GROW_POWER(library->kernels, library->n_kernels), NULL);
     struct weir_soft_kernel *kernel =
         weir_soft_object_new(WEIR_SOFT_KERNEL, sizeof(*kernel), NULL, kernel_release);
     char *copy = strdup(name);

@@ -242,9 +242,7 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     CUresult result = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
-    if (result == CUDA_SUCCESS) {
-        result = load_image(ret, &image, &log);
-    }
+    WEIR_THEN(result, load_image(ret, &image, &log));
     weir_soft_image_finish(&image);
     weir_soft_jit_report(&jit, values, &log);
     return result;
@@ -288,9 +286,7 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result =
         weir_soft_image_read_sized(data, bytes, ctx->device->compute_capability, &image, &log);
-    if (result == CUDA_SUCCESS) {
-        result = load_image(ret, &image, &log);
-    }
+    WEIR_THEN(result, load_image(ret, &image, &log));
     weir_soft_image_finish(&image);
     free(data);
     return result;

@@ -96,9 +96,7 @@ static bool grow(void)
         n_slots *= 2;
     }
     struct weir_soft_object **slots = calloc(n_slots, sizeof(*slots));
-    if (!slots) {
-        return false;
-    }
+    WEIR_FAIL_IF(!slots, false);
     for (uint32_t i = 0; i < table.n_slots; i++) {
         if (table.slots[i] && table.slots[i] != TOMBSTONE) {
             insert(slots, n_slots, table.slots[i]);
@@ -113,9 +111,7 @@ static bool grow(void)
 
 static struct weir_soft_object **find_slot(const void *object)
 {
-    if (table.n_slots == 0 || !object || object == TOMBSTONE) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(table.n_slots == 0 || !object || object == TOMBSTONE, NULL);
     uint32_t i = slot_of(object, table.n_slots);
     while (table.slots[i]) {
         if (table.slots[i] == object) {
@@ -129,9 +125,7 @@ static struct weir_soft_object **find_slot(const void *object)
 void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_soft_ctx *ctx,
                            void (*release)(void *object))
 {
-    if (table.n_used * 2 >= table.n_slots && !grow()) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(table.n_used * 2 >= table.n_slots && !grow(), NULL);
     struct weir_soft_object *object = calloc(1, bytes);
     WEIR_FAIL_IF(!object, NULL);
     object->kind = kind;

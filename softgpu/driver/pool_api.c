@@ -53,8 +53,8 @@ CUresult weir_soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
     WEIR_FAIL_IF(!pool, CUDA_ERROR_INVALID_VALUE);
-    uint64_t least = pool->used > keep ? pool->used : keep;
-    pool->reserved = pool->reserved > least ? least : pool->reserved;
+    uint64_t least = WEIR_MAX(pool->used, keep);
+    pool->reserved = WEIR_MIN(pool->reserved, least);
     return CUDA_SUCCESS;
 }
 

@@ -94,9 +94,7 @@ static bool extent_room(void)
         return true;
     }
     struct extent *grown = realloc(space.free_at, 2 * space.cap_free * sizeof(*grown));
-    if (!grown) {
-        return false;
-    }
+    WEIR_FAIL_IF(!grown, false);
     space.free_at = grown;
     space.cap_free *= 2;
     return true;
@@ -202,9 +200,7 @@ static uint32_t alloc_above(uint64_t address)
 struct weir_soft_alloc *weir_soft_space_find(uint64_t address)
 {
     uint32_t above = alloc_above(address);
-    if (above == 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(above == 0, NULL);
     struct weir_soft_alloc *alloc = space.allocs[above - 1];
     return address - alloc->base < alloc->bytes ? alloc : NULL;
 }
@@ -290,7 +286,7 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
     struct weir_soft_device *device = ctx->device;
     WEIR_FAIL_IF(bytes > weir_soft_device_free_bytes(device), CUDA_ERROR_OUT_OF_MEMORY);
     uint64_t span = (bytes + GAP_BYTES + GRAIN_BYTES - 1) & ~(uint64_t)(GRAIN_BYTES - 1);
-    alignment = alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment;
+    alignment = WEIR_MAX(alignment, GRAIN_BYTES);
     uint64_t base = arena_take(span, alignment);
     WEIR_FAIL_IF(base == 0, CUDA_ERROR_OUT_OF_MEMORY);
     struct weir_soft_alloc *alloc = alloc_new(&(struct weir_soft_alloc){.base = base,
@@ -373,7 +369,7 @@ void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
     pool->used += (uint64_t)bytes;
     raise_to(&pool->reserved, pool->used);
     if (pool->reserved > pool->threshold) {
-        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
+        pool->reserved = WEIR_MAX(pool->used, pool->threshold);
     }
     raise_to(&pool->used_high, pool->used);
     raise_to(&pool->reserved_high, pool->reserved);

@@ -62,15 +62,12 @@ static bool common_good(const struct request *r)
         (r->fill != 0 && !is_float(r->type))) {
         return false;
     }
-    for (uint32_t i = 0; i < r->rank; i++) {
-        if (r->dims[i] == 0 || r->dims[i] > 1ull << 32 ||
+    return !WEIR_ANY(
+        i, r->rank,
+        r->dims[i] == 0 || r->dims[i] > 1ull << 32 ||
             (i + 1 < r->rank && (r->strides[i] % align != 0 || r->strides[i] >= 1ull << 40)) ||
             ((i > 0 || r->interleave != 0) &&
-             (r->element_strides[i] == 0 || r->element_strides[i] > 8))) {
-            return false;
-        }
-    }
-    return true;
+             (r->element_strides[i] == 0 || r->element_strides[i] > 8)));
 }
 
 /* Check the inner side of a box, which swizzling limits. */
@@ -151,13 +148,9 @@ static bool corners_good(const int *lower, const int *upper, uint32_t n)
     if (!lower || !upper || n == 0 || n > 3) {
         return false;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (lower[i] < -room[n] || lower[i] >= room[n] || upper[i] < -room[n] ||
-            upper[i] >= room[n]) {
-            return false;
-        }
-    }
-    return true;
+    return !WEIR_ANY(i, n,
+                     lower[i] < -room[n] || lower[i] >= room[n] || upper[i] < -room[n] ||
+                         upper[i] >= room[n]);
 }
 
 CUresult weir_soft_cuTensorMapEncodeIm2col(

@@ -40,12 +40,9 @@ static void *map_nothing(uint64_t at, uint64_t bytes, int extra_flags)
 
 static struct reservation *reservation_of(uint64_t base, uint64_t bytes)
 {
-    for (struct reservation *r = reservations; r; r = r->next) {
-        if (base >= r->base && base - r->base < r->bytes && bytes <= r->bytes - (base - r->base)) {
-            return r;
-        }
-    }
-    return NULL;
+    return WEIR_LINKED(r, reservations,
+                       base >= r->base && base - r->base < r->bytes &&
+                           bytes <= r->bytes - (base - r->base));
 }
 
 /* Reserve a range at the hint if that is free, or else at any aligned address. */
@@ -128,7 +125,7 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
         (alignment & (alignment - 1)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
+    alignment = WEIR_MAX(alignment, GRANULARITY_BYTES);
     hint = bytes < weir_soft_device_wish_bytes() ? 0 : hint;
     give_freed();
     struct reservation *r = take_freed(hint, bytes);
@@ -159,8 +156,7 @@ CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
             weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r);
             weir_soft_task_start(r->last);
             *at = r->next;
-            r->next = freed;
-            freed = r;
+            WEIR_PUSH(freed, r);
             give_freed();
             return CUDA_SUCCESS;
         }

@@ -27,10 +27,8 @@ static bool global_ok(struct weir_x_core *core, uint64_t base, uint64_t bytes, u
         core->n_ranges = 0;
         core->range_generation = generation;
     }
-    for (uint32_t k = 0; k < core->n_ranges; k++) {
-        if (range_holds(&core->ranges[k], base, bytes, access)) {
-            return true;
-        }
+    if (WEIR_ANY(k, core->n_ranges, range_holds(&core->ranges[k], base, bytes, access))) {
+        return true;
     }
     struct weir_soft_range range;
     WEIR_FAIL_IF(!weir_soft_memory_find(base, &range), false);
@@ -60,9 +58,7 @@ static char *offset_pointer(char *base, uint64_t limit, uint64_t offset, uint64_
 /* Parameters are only read. The cast drops const, but no store reaches this memory. */
 static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t bytes, uint32_t access)
 {
-    if ((access & WEIR_SOFT_WRITE) != 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF((access & WEIR_SOFT_WRITE) != 0, NULL);
     return offset_pointer((char *)(uintptr_t)w->block->params, w->block->param_bytes, offset,
                           bytes);
 }
@@ -73,9 +69,7 @@ static char *cluster_pointer(const struct weir_x_warp *w, uint64_t address, uint
     const struct weir_x_cluster *cluster = w->block->cluster;
     uint64_t window = address >> WEIR_X_WINDOW_SHIFT;
     const struct weir_x_block *block = w->block;
-    if (window > cluster->n_blocks) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(window > cluster->n_blocks, NULL);
     if (window != 0) {
         block = cluster->blocks[window - 1];
     }
@@ -147,8 +141,8 @@ static void extent(const struct weir_x_warp *w, const uint64_t addr[WEIR_X_LANES
     uint64_t low = UINT64_MAX;
     uint64_t high = 0;
     WEIR_X_EACH(w, l, {
-        low = addr[l] < low ? addr[l] : low;
-        high = addr[l] > high ? addr[l] : high;
+        low = WEIR_MIN(addr[l], low);
+        high = WEIR_MAX(addr[l], high);
     });
     *ret_low = low;
     *ret_high = high;
@@ -162,9 +156,8 @@ static bool translate_flat(struct weir_x_warp *w, const struct weir_x_inst *i, c
     extent(w, addr, &low, &high);
     if (high > limit || bytes > limit - high) {
         WEIR_X_EACH_ACTIVE(w, l, {
-            if (addr[l] > limit || bytes > limit - addr[l]) {
-                return bad_address(w, i, l, space, addr[l], bytes, access);
-            }
+            WEIR_FAIL_IF(addr[l] > limit || bytes > limit - addr[l],
+                         bad_address(w, i, l, space, addr[l], bytes, access));
         });
     }
     WEIR_X_EACH(w, l, addr[l] += (uintptr_t)base);
@@ -178,9 +171,7 @@ static bool translate_local(struct weir_x_warp *w, const struct weir_x_inst *i,
     uint64_t base = space == WEIR_X_FRAME ? w->frame->local_base : 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = local_pointer(w, l, addr[l] + base, bytes);
-        if (!p) {
-            return bad_address(w, i, l, space, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, space, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -191,9 +182,7 @@ static bool translate_cluster(struct weir_x_warp *w, const struct weir_x_inst *i
 {
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = cluster_pointer(w, addr[l], bytes);
-        if (!p) {
-            return bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -220,9 +209,7 @@ static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
         void *p = space == WEIR_X_GENERIC ? weir_x_generic(w, l, addr[l], bytes, access)
                   : global_ok(w->core, addr[l], bytes, access) ? (void *)(uintptr_t)addr[l]
                                                                : NULL;
-        if (!p) {
-            return bad_address(w, i, l, space, addr[l], bytes, access);
-        }
+        WEIR_FAIL_IF(!p, bad_address(w, i, l, space, addr[l], bytes, access));
         addr[l] = (uintptr_t)p;
     });
     return true;
@@ -242,9 +229,8 @@ bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum w
     case WEIR_X_FRAME:
         return translate_local(w, i, space, addr, bytes, access);
     case WEIR_X_PARAM:
-        if ((access & WEIR_SOFT_WRITE) != 0) {
-            return bad_address(w, i, (uint32_t)__builtin_ctz(w->mask), space, 0, bytes, access);
-        }
+        WEIR_FAIL_IF((access & WEIR_SOFT_WRITE) != 0,
+                     bad_address(w, i, (uint32_t)__builtin_ctz(w->mask), space, 0, bytes, access));
         return translate_flat(w, i, (char *)(uintptr_t)w->block->params, w->block->param_bytes,
                               space, addr, bytes, access);
     case WEIR_X_GLOBAL:

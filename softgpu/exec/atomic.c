@@ -43,12 +43,12 @@ CAS(cas_64, uint64_t)
         }                                                                                          \
         return old;                                                                                \
     }
-LOOP(min_u32, uint32_t, old < v ? old : v)
-LOOP(max_u32, uint32_t, old > v ? old : v)
+LOOP(min_u32, uint32_t, WEIR_MIN(old, v))
+LOOP(max_u32, uint32_t, WEIR_MAX(old, v))
 LOOP(min_s32, uint32_t, (int32_t)old < (int32_t)v ? old : v)
 LOOP(max_s32, uint32_t, (int32_t)old > (int32_t)v ? old : v)
-LOOP(min_u64, uint64_t, old < v ? old : v)
-LOOP(max_u64, uint64_t, old > v ? old : v)
+LOOP(min_u64, uint64_t, WEIR_MIN(old, v))
+LOOP(max_u64, uint64_t, WEIR_MAX(old, v))
 LOOP(min_s64, uint64_t, (int64_t)old < (int64_t)v ? old : v)
 LOOP(max_s64, uint64_t, (int64_t)old > (int64_t)v ? old : v)
 LOOP(inc_u32, uint32_t, old >= v ? 0 : old + 1)
@@ -186,10 +186,7 @@ weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw)
 
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir)
 {
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        if (rows[r].action == ir->action && rows[r].type == ir->types[0]) {
-            return rows[r].fn;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(r, WEIR_COUNT(rows),
+                           rows[r].action == ir->action && rows[r].type == ir->types[0]);
+    return at < WEIR_COUNT(rows) ? rows[at].fn : NULL;
 }

@@ -53,8 +53,7 @@ static void block_put(struct weir_exec_device *device, struct weir_x_block *bloc
     pthread_mutex_lock(&device->lock);
     bool keep = device->n_spare < SPARE_BLOCKS;
     if (keep) {
-        block->next = device->spare_blocks;
-        device->spare_blocks = block;
+        WEIR_PUSH(device->spare_blocks, block);
         device->n_spare++;
     }
     pthread_mutex_unlock(&device->lock);
@@ -148,9 +147,7 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
 static struct weir_x_block *block_layout(struct weir_x_grid *grid)
 {
     struct weir_x_block *block = block_get(grid->device, grid->arena_bytes);
-    if (!block) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!block, NULL);
     uint64_t arena_bytes = block->arena_bytes;
     memset(block, 0, sizeof *block);
     block->arena_bytes = arena_bytes;
@@ -188,9 +185,7 @@ struct weir_x_block *weir_x_block_start(struct weir_x_core *core, struct weir_x_
                                         uint64_t linear)
 {
     struct weir_x_block *block = block_layout(grid);
-    if (!block) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!block, NULL);
     block->core = core;
     set_index(block, grid, linear);
     block->cluster = &block->own_cluster;

@@ -52,7 +52,7 @@ static uint64_t argument(const struct weir_x_warp *w, const struct weir_x_inst *
         return arg->wide ? weir_x_w64(w, arg->from)[lane] : weir_x_w32(w, arg->from)[lane];
     }
     const char *from = w->local + lane * w->local_bytes + w->frame->local_base + arg->from;
-    memcpy(&value, from, arg->bytes > 8 ? 8 : arg->bytes);
+    memcpy(&value, from, WEIR_MIN(arg->bytes, 8));
     return value;
 }
 
@@ -66,7 +66,7 @@ static void give_result(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     const struct weir_x_arg *result = &call->results[0];
     if (!result->to_reg) {
         memcpy(w->local + lane * w->local_bytes + w->frame->local_base + result->to, &value,
-               result->bytes > 8 ? 8 : result->bytes);
+               WEIR_MIN(result->bytes, 8));
     } else if (result->wide) {
         weir_x_w64(w, result->to)[lane] = value;
     } else {
@@ -372,8 +372,7 @@ static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_
     if (!device->heaps || device->heaps->bytes < limit) {
         struct weir_x_heap *heap = heap_create(limit);
         if (heap) {
-            heap->next = device->heaps;
-            device->heaps = heap;
+            WEIR_PUSH(device->heaps, heap);
         }
     }
     if (device->heaps && class < HEAP_CLASSES) {
@@ -395,8 +394,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
         uint32_t class = __atomic_load_n(&block->class, __ATOMIC_RELAXED);
         if (block->state == HEAP_LIVE && heap_holds(heap, at, class)) {
             block->state = HEAP_FREE;
-            block->next = heap->spare[class];
-            heap->spare[class] = block;
+            WEIR_PUSH(heap->spare[class], block);
             ok = true;
         }
     }
@@ -405,9 +403,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
 
 void weir_x_heap_destroy(struct weir_exec_device *device)
 {
-    while (device->heaps) {
-        struct weir_x_heap *heap = device->heaps;
-        device->heaps = heap->next;
+    for (struct weir_x_heap *heap; (heap = WEIR_POP(device->heaps));) {
         if (weir_soft_memory_remove((uintptr_t)heap->base) == WEIR_OK) {
             munmap(heap->base, heap->bytes);
         }
@@ -429,10 +425,9 @@ WEIR_X_HANDLER(free)
 {
     WEIR_X_EACH_ACTIVE(w, l, {
         uint64_t address = argument(w, i, 0, l);
-        if (address != 0 && !heap_free(w->block->grid->device, address)) {
-            return weir_x_fault(w, i, 719, l, address,
-                                "free of a pointer that malloc did not give");
-        }
+        WEIR_FAIL_IF(
+            address != 0 && !heap_free(w->block->grid->device, address),
+            weir_x_fault(w, i, 719, l, address, "free of a pointer that malloc did not give"));
     });
     return i + 1;
 }

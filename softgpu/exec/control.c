@@ -66,9 +66,8 @@ WEIR_X_HANDLER(brx)
     uint32_t left = w->mask;
     while (left != 0) {
         uint32_t first = (uint32_t)__builtin_ctz(left);
-        if (index[first] >= table->n) {
-            return weir_x_fault(w, i, 718, first, index[first], "brx.idx beyond its table");
-        }
+        WEIR_FAIL_IF(index[first] >= table->n,
+                     weir_x_fault(w, i, 718, first, index[first], "brx.idx beyond its table"));
         const struct weir_x_inst *target = table->targets[index[first]];
         uint32_t same = 0;
         for (uint32_t rest = left; rest != 0; rest &= rest - 1) {
@@ -119,18 +118,15 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
 {
     const struct weir_x_call *call = i->ext;
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
-    if (callee->unsupported) {
-        return weir_x_fault(w, i, 715, lane, 0, "%s: %s", callee->name, callee->unsupported);
-    }
+    WEIR_FAIL_IF(callee->unsupported,
+                 weir_x_fault(w, i, 715, lane, 0, "%s: %s", callee->name, callee->unsupported));
     struct weir_x_frame *from = w->frame;
     uint32_t base = (from->local_base + from->func->local_bytes + 15u) & ~15u;
-    if ((uint64_t)base + callee->local_bytes > w->lowest_top || from->depth >= 20000) {
-        return weir_x_fault(w, i, 714, lane, 0, "stack overflow calling %s", callee->name);
-    }
+    WEIR_FAIL_IF((uint64_t)base + callee->local_bytes > w->lowest_top || from->depth >= 20000,
+                 weir_x_fault(w, i, 714, lane, 0, "stack overflow calling %s", callee->name));
     struct weir_x_frame *frame = weir_x_frame_get(w->core, callee);
-    if (!frame) {
-        return weir_x_fault(w, i, 714, lane, 0, "no memory for the frame of %s", callee->name);
-    }
+    WEIR_FAIL_IF(!frame,
+                 weir_x_fault(w, i, 714, lane, 0, "no memory for the frame of %s", callee->name));
     frame->parent = from;
     frame->return_to = i + 1;
     frame->mask = w->mask;
@@ -161,10 +157,9 @@ static const struct weir_x_inst *call_indirect(struct weir_x_warp *w, const stru
         return weir_x_fault(w, i, 718, first, target, "call through a bad function pointer");
     }
     const struct weir_x_func *callee = kernel->by_id[id - 1];
-    if (callee->param_bytes != call->param_bytes) {
-        return weir_x_fault(w, i, 718, first, target, "call of %s with another prototype",
-                            callee->name);
-    }
+    WEIR_FAIL_IF(
+        callee->param_bytes != call->param_bytes,
+        weir_x_fault(w, i, 718, first, target, "call of %s with another prototype", callee->name));
     if (same != w->mask) {
         weir_x_warp_fork(w, w->mask & ~same, i);
     }
@@ -175,7 +170,7 @@ static void find_lowest_top(struct weir_x_warp *w)
 {
     w->lowest_top = (uint32_t)w->local_bytes;
     for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
-        w->lowest_top = w->stack_top[l] < w->lowest_top ? w->stack_top[l] : w->lowest_top;
+        w->lowest_top = WEIR_MIN(w->stack_top[l], w->lowest_top);
     }
 }
 
@@ -188,10 +183,9 @@ WEIR_X_HANDLER(alloca)
     WEIR_X_EACH_ACTIVE(w, l, {
         uint64_t bytes = i->sub != 0 ? weir_x_w64(w, i->a)[l] : weir_x_w32(w, i->a)[l];
         uint64_t top = w->stack_top[l];
-        if (bytes > top || ((top - bytes) & ~(align - 1)) < floor) {
-            return weir_x_fault(w, i, 714, l, 0, "stack overflow: alloca of %llu bytes",
-                                (unsigned long long)bytes);
-        }
+        WEIR_FAIL_IF(bytes > top || ((top - bytes) & ~(align - 1)) < floor,
+                     weir_x_fault(w, i, 714, l, 0, "stack overflow: alloca of %llu bytes",
+                                  (unsigned long long)bytes));
         w->stack_top[l] = (uint32_t)((top - bytes) & ~(align - 1));
         if ((i->flags & WEIR_X_F_WIDE) != 0) {
             weir_x_w64(w, i->d)[l] = w->stack_top[l];
@@ -221,9 +215,8 @@ WEIR_X_HANDLER(stackrestore)
     WEIR_X_EACH_ACTIVE(w, l, {
         uint64_t top =
             (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->a)[l] : weir_x_w32(w, i->a)[l];
-        if (top < w->stack_top[l] || top > w->local_bytes) {
-            return weir_x_fault(w, i, 714, l, top, "stackrestore to what no stacksave gave");
-        }
+        WEIR_FAIL_IF(top < w->stack_top[l] || top > w->local_bytes,
+                     weir_x_fault(w, i, 714, l, top, "stackrestore to what no stacksave gave"));
         w->stack_top[l] = (uint32_t)top;
     });
     find_lowest_top(w);
@@ -314,12 +307,10 @@ WEIR_X_HANDLER(barrier)
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
     uint32_t id = weir_x_w32(w, i->a)[lane];
     uint32_t count = i->b == WEIR_X_NO_REF ? 0 : weir_x_w32(w, i->b)[lane];
-    if (id >= WEIR_X_BARRIERS && (i->sub2 & 2u) == 0) {
-        return weir_x_fault(w, i, 715, lane, id, "barrier id %u", id);
-    }
-    if (i->b != WEIR_X_NO_REF && count == 0) {
-        return weir_x_fault(w, i, 715, lane, 0, "barrier count 0");
-    }
+    WEIR_FAIL_IF(id >= WEIR_X_BARRIERS && (i->sub2 & 2u) == 0,
+                 weir_x_fault(w, i, 715, lane, id, "barrier id %u", id));
+    WEIR_FAIL_IF(i->b != WEIR_X_NO_REF && count == 0,
+                 weir_x_fault(w, i, 715, lane, 0, "barrier count 0"));
     return weir_x_block_arrive(w, i, id, count, i->sub != 1);
 }
 

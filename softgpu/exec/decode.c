@@ -289,7 +289,7 @@ static uint64_t measure_stack(struct weir_x_func *func)
     uint64_t deepest = 0;
     for (uint32_t c = 0; c < func->n_callees; c++) {
         uint64_t below = measure_stack(func->callees[c]) + 16;
-        deepest = below > deepest ? below : deepest;
+        deepest = WEIR_MAX(below, deepest);
         func->recursive = func->recursive || func->callees[c]->recursive;
         func->uses_alloca_below = func->uses_alloca_below || func->callees[c]->uses_alloca_below ||
                                   func->callees[c]->uses_alloca;
@@ -306,10 +306,7 @@ static uint64_t measure_stack(struct weir_x_func *func)
 /* All functions decoded so far are reached by direct calls, the entry first. */
 static const char *first_unsupported(const struct weir_exec_kernel *kernel)
 {
-    const struct weir_x_func *f = kernel->funcs;
-    while (f && !f->unsupported) {
-        f = f->next;
-    }
+    const struct weir_x_func *f = WEIR_LINKED(each, kernel->funcs, each->unsupported);
     return !f ? NULL : f->unsupported;
 }
 
@@ -339,8 +336,8 @@ static uint32_t estimate_registers(const struct weir_x_func *entry)
     uint32_t threads =
         perf->n_maxntid != 0 ? perf->maxntid[0] * perf->maxntid[1] * perf->maxntid[2] : 1024;
     uint32_t limit = threads == 0 ? 255 : 65536u / threads & ~7u;
-    n = n > limit ? limit : n;
-    return n < 16 ? 16 : n > 255 ? 255 : n;
+    n = WEIR_MIN(n, limit);
+    return n < 16 ? 16 : WEIR_MIN(n, 255);
 }
 
 #define MAX_PARAM_BYTES 32764u

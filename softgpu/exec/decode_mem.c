@@ -415,9 +415,7 @@ static bool add_callee(struct weir_x_decoder *x, struct weir_x_func *callee)
 
 static const struct weir_ptx_func *prototype_of(const struct weir_ptx_inst *ir)
 {
-    if (ir->n_operands < 4 || ir->operands[3].kind != WEIR_PTX_OPERAND_TABLE) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(ir->n_operands < 4 || ir->operands[3].kind != WEIR_PTX_OPERAND_TABLE, NULL);
     const struct weir_ptx_table *table = ir->operands[3].table;
     return table->kind == WEIR_PTX_TABLE_PROTOTYPE ? table->proto
            : table->n != 0                         ? table->funcs[0]

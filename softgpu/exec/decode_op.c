@@ -30,7 +30,7 @@ static uint32_t float_flags(const struct weir_ptx_inst *ir)
         {WEIR_PTX_FLAG_APPROX, WEIR_X_F_APPROX}, {WEIR_PTX_FLAG_FULL, WEIR_X_F_FULL},
     };
     uint32_t flags = 0;
-    for (size_t k = 0; k < sizeof map / sizeof map[0]; k++) {
+    for (size_t k = 0; k < WEIR_COUNT(map); k++) {
         flags |= (ir->flags & map[k].from) != 0 ? map[k].to : 0;
     }
     return flags | (weir_ptx_inst_has(ir, WEIR_PTX_MOD_XORSIGN) ? WEIR_X_F_XORSIGN : 0);
@@ -301,12 +301,7 @@ static bool decode_barrier(struct weir_x_decoder *x)
 
 static uint8_t action_index(const struct weir_ptx_inst *ir, const uint16_t *list, uint8_t n)
 {
-    for (uint8_t k = 0; k < n; k++) {
-        if (weir_ptx_inst_has(ir, list[k])) {
-            return k;
-        }
-    }
-    return n;
+    return WEIR_FIRST(k, n, weir_ptx_inst_has(ir, list[k]));
 }
 
 /* Decode a second destination (d|p) into refs[0]. */
@@ -446,7 +441,7 @@ static bool decode_stack(struct weir_x_decoder *x)
                        : weir_x_exec_stacksave;
     i->d = restore ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
     i->a = a;
-    i->imm = align < 8 ? 8 : align;
+    i->imm = WEIR_MAX(align, 8);
     i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     i->sub = bits > 32;
     return restore || i->d != WEIR_X_NO_REF;

@@ -15,8 +15,7 @@ void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
         x->no_memory = true;
         return NULL;
     }
-    piece->next = x->func->pieces;
-    x->func->pieces = piece;
+    WEIR_PUSH(x->func->pieces, piece);
     return piece->bytes;
 }
 
@@ -97,12 +96,10 @@ uint32_t weir_x_frame_place(const struct weir_x_decoder *x, const struct weir_pt
             return x->param_places[p];
         }
     }
-    for (uint32_t p = 0; p < f->n_returns; p++) {
-        if (f->returns[p] == var) {
-            return x->param_places[f->n_params + p];
-        }
-    }
-    return var->id < f->n_vars && f->vars[var->id] == var ? x->places[var->id] : UINT32_MAX;
+    uint32_t at = WEIR_FIRST(p, f->n_returns, f->returns[p] == var);
+    return at < f->n_returns                                ? x->param_places[f->n_params + at]
+           : var->id < f->n_vars && f->vars[var->id] == var ? x->places[var->id]
+                                                            : UINT32_MAX;
 }
 
 static bool is_entry_param(const struct weir_x_decoder *x, const struct weir_ptx_var *var)
@@ -443,10 +440,8 @@ bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
 
 static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_var *var)
 {
-    for (uint32_t s = 0; s < kernel->n_shared; s++) {
-        if (kernel->shared[s].var == var) {
-            return true;
-        }
+    if (WEIR_ANY(s, kernel->n_shared, kernel->shared[s].var == var)) {
+        return true;
     }
     if (kernel->n_shared == WEIR_X_MAX_SHARED_VARS) {
         return true; /* the access itself will fault */
@@ -464,10 +459,8 @@ struct scan {
 
 static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
 {
-    for (uint32_t k = 0; k < scan->n_seen; k++) {
-        if (scan->seen[k] == func) {
-            return true;
-        }
+    if (WEIR_ANY(k, scan->n_seen, scan->seen[k] == func)) {
+        return true;
     }
     if (scan->n_seen == WEIR_X_MAX_FUNCS) {
         return true; /* too large: the kernel will be refused */
@@ -530,7 +523,7 @@ bool weir_x_place_shared(struct weir_exec_kernel *kernel)
         const struct weir_ptx_var *var = kernel->shared[s].var;
         uint32_t align = var->align == 0 ? 1 : var->align;
         if (var->unsized) {
-            dynamic_align = align > dynamic_align ? align : dynamic_align;
+            dynamic_align = WEIR_MAX(align, dynamic_align);
             continue;
         }
         kernel->shared[s].offset = weir_x_align(at, align);

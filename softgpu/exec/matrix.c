@@ -106,15 +106,11 @@ static bool find_places(struct weir_x_decoder *x, const struct weir_x_matrix_op 
 {
     uint32_t per_lane = (uint32_t)f->n_regs * f->pack;
     uint16_t *places = weir_x_decode_alloc(x, (size_t)WEIR_X_LANES * per_lane * sizeof *places);
-    if (!places) {
-        return false;
-    }
+    WEIR_FAIL_IF(!places, false);
     for (uint32_t lane = 0; lane < WEIR_X_LANES; lane++) {
         for (uint32_t e = 0; e < per_lane; e++) {
             uint32_t place = place_of(op, f, role, lane, e / f->pack, e % f->pack);
-            if (place == UINT32_MAX) {
-                return false;
-            }
+            WEIR_FAIL_IF(place == UINT32_MAX, false);
             places[lane * per_lane + e] = (uint16_t)place;
         }
     }
@@ -321,7 +317,7 @@ static void multiply_int(const struct weir_x_matrix_op *op, const int32_t *a, co
         }
         sum += c[at];
         if (op->saturate) {
-            sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            sum = sum > INT32_MAX ? INT32_MAX : WEIR_MAX(sum, INT32_MIN);
         }
         c[at] = (int32_t)(uint32_t)(uint64_t)sum;
     }
@@ -365,9 +361,7 @@ static void compute_int(struct weir_x_warp *w, const struct weir_x_matrix_op *op
 WEIR_X_HANDLER(matrix)
 {
     const struct weir_x_matrix_op *op = i->ext;
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     if (is_integer(op->f[WEIR_X_ROLE_D].type)) {
         compute_int(w, op);
     } else {

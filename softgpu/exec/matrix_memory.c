@@ -23,7 +23,7 @@ static bool move_elements(struct weir_x_warp *w, const struct weir_x_inst *i, ui
 {
     const struct weir_x_matrix_op *op = i->ext;
     const struct weir_x_fragment *f = &op->f[0];
-    uint32_t bits = f->bits < 8 ? 8 : f->bits;
+    uint32_t bits = WEIR_MAX(f->bits, 8);
     uint64_t addr[WEIR_X_LANES] = {0};
     WEIR_X_EACH_ACTIVE(w, lane, {
         uint32_t place = f->places[(lane * f->n_regs + reg) * f->pack + j];
@@ -64,16 +64,12 @@ static bool move_elements(struct weir_x_warp *w, const struct weir_x_inst *i, ui
 WEIR_X_HANDLER(wmma_memory)
 {
     const struct weir_x_matrix_op *op = i->ext;
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     /* Elements in one register lie side by side in memory only if the layout is by rows. */
     uint32_t step = op->f[0].bits < 8 ? 8u / op->f[0].bits : 1;
     for (uint32_t reg = 0; reg < op->f[0].n_regs; reg++) {
         for (uint32_t j = 0; j < op->f[0].pack; j += step) {
-            if (!move_elements(w, i, reg, j)) {
-                return NULL;
-            }
+            WEIR_FAIL_IF(!move_elements(w, i, reg, j), NULL);
         }
     }
     return done(w, i);
@@ -128,17 +124,13 @@ static bool move_matrix(struct weir_x_warp *w, const struct weir_x_inst *i, uint
 WEIR_X_HANDLER(ldmatrix)
 {
     const struct weir_x_matrix_op *op = i->ext;
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     uint64_t addresses[WEIR_X_LANES];
     for (uint32_t lane = 0; lane < WEIR_X_LANES; lane++) {
         addresses[lane] = address_of(w, i, lane);
     }
     for (uint32_t m = 0; m < op->f[0].n_regs; m++) {
-        if (!move_matrix(w, i, m, addresses)) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!move_matrix(w, i, m, addresses), NULL);
     }
     return done(w, i);
 }
@@ -147,9 +139,7 @@ WEIR_X_HANDLER(ldmatrix)
 WEIR_X_HANDLER(movmatrix)
 {
     const struct weir_x_matrix_op *op = i->ext;
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     uint32_t from[WEIR_X_LANES];
     memcpy(from, weir_x_w32(w, op->f[0].refs[0]), sizeof from);
     weir_x_u32 *d = weir_x_w32(w, i->d);

@@ -71,9 +71,9 @@ WEIR_X_HANDLER(mbarrier)
             break;
         case M_ARRIVE:
             count = (i->sub2 & 8u) != 0 ? b : 1;
-            if ((before & PENDING_MASK) < count) {
-                return weir_x_fault(w, i, 719, l, addr[l], "mbarrier: more arrivals than awaited");
-            }
+            WEIR_FAIL_IF(
+                (before & PENDING_MASK) < count,
+                weir_x_fault(w, i, 719, l, addr[l], "mbarrier: more arrivals than awaited"));
             before = (i->sub2 & 2u) != 0 ? add_tx(before, (uint32_t)b) : before;
             before -= count;
             before -= (i->sub2 & 1u) != 0 ? count << COUNT_SHIFT : 0;
@@ -140,10 +140,9 @@ bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
  */
 WEIR_X_HANDLER(store_async)
 {
-    if (w->block->grid->cluster_blocks < 2) {
-        return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0,
-                            "st.async or red.async in a cluster of one block");
-    }
+    WEIR_FAIL_IF(w->block->grid->cluster_blocks < 2,
+                 weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0,
+                              "st.async or red.async in a cluster of one block"));
     uint64_t to[WEIR_X_LANES];
     uint64_t gate[WEIR_X_LANES];
     bool wide_address = (i->flags & WEIR_X_F_ADDR64) != 0;

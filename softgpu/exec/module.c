@@ -24,12 +24,8 @@ enum weir_x_builtin weir_x_builtin_of(const char *name)
         {"malloc", WEIR_X_BUILTIN_MALLOC},
         {"free", WEIR_X_BUILTIN_FREE},
     };
-    for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
-        if (strcmp(list[k].name, name) == 0) {
-            return list[k].builtin;
-        }
-    }
-    return WEIR_X_BUILTIN_NONE;
+    size_t at = WEIR_FIRST(k, WEIR_COUNT(list), strcmp(list[k].name, name) == 0);
+    return at < WEIR_COUNT(list) ? list[at].builtin : WEIR_X_BUILTIN_NONE;
 }
 
 static int by_name(const void *a, const void *b)
@@ -138,7 +134,7 @@ static bool collect_symbols(struct weir_exec_module *module)
 
 static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
 {
-    uint64_t align = var->align > 16 ? var->align : 16;
+    uint64_t align = WEIR_MAX(var->align, 16);
     *at = (*at + align - 1) & ~(align - 1);
     uint64_t offset = *at;
     *at += var->size_bytes;
@@ -370,9 +366,7 @@ static enum weir_status load(struct weir_exec_module *module, struct weir_diag *
 {
     WEIR_FAIL_IF(!collect_symbols(module), WEIR_ERR_NO_MEMORY);
     enum weir_status status = check_references(module, diag);
-    if (status == WEIR_OK) {
-        status = place_variables(module);
-    }
+    WEIR_THEN(status, place_variables(module));
     for (uint32_t s = 0; s < module->n_sources && status == WEIR_OK; s++) {
         for (uint32_t f = 0; f < module->sources[s]->n_funcs; f++) {
             struct weir_ptx_func *func = module->sources[s]->funcs[f];
@@ -398,9 +392,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
     module->sources = calloc(n_sources, sizeof(struct weir_ptx_module *));
     enum weir_status status =
         !module->sources ? WEIR_ERR_NO_MEMORY : parse_all(module, sources, n_sources, diag);
-    if (status == WEIR_OK) {
-        status = load(module, diag);
-    }
+    WEIR_THEN(status, load(module, diag));
     if (status != WEIR_OK) {
         weir_exec_module_destroy(module);
         return status;
@@ -411,9 +403,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
 
 void weir_x_kernel_release(struct weir_exec_kernel *kernel)
 {
-    while (kernel->funcs) {
-        struct weir_x_func *func = kernel->funcs;
-        kernel->funcs = func->next;
+    for (struct weir_x_func *func; (func = WEIR_POP(kernel->funcs));) {
         while (func->pieces) {
             struct weir_x_piece *piece = func->pieces;
             func->pieces = piece->next;

@@ -40,17 +40,14 @@ static const struct weir_x_inst *copy_bulk(struct weir_x_warp *w, const struct w
     const struct bulk *bulk = i->ext;
     WEIR_X_EACH_ACTIVE(w, l, {
         uint32_t bytes = weir_x_w32(w, bulk->size)[l];
-        if (bytes % 16 != 0) {
-            return weir_x_fault(w, i, 716, l, bytes, "cp.async.bulk of %u bytes", bytes);
-        }
+        WEIR_FAIL_IF(bytes % 16 != 0,
+                     weir_x_fault(w, i, 716, l, bytes, "cp.async.bulk of %u bytes", bytes));
         uint64_t gate = bulk->has_gate
                             ? reach(w, i, &bulk->gate, l, 8, 8, WEIR_SOFT_READ | WEIR_SOFT_WRITE)
                             : 1;
         uint64_t to = gate == 0 ? 0 : reach(w, i, &bulk->to, l, bytes, 16, WEIR_SOFT_WRITE);
         uint64_t from = to == 0 ? 0 : reach(w, i, &bulk->from, l, bytes, 16, WEIR_SOFT_READ);
-        if (from == 0) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(from == 0, NULL);
         memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
         if (bulk->has_gate) {
             weir_x_mbarrier_complete(gate, bytes);

@@ -106,12 +106,8 @@ static const struct compare_row high_ftz_rows[] = {FLOAT_ROWS(F16X2, f16zh)};
 
 static weir_x_compare_fn find(const struct compare_row *list, size_t n, uint16_t cmp, uint8_t type)
 {
-    for (size_t r = 0; r < n; r++) {
-        if (list[r].cmp == cmp && list[r].type == type) {
-            return list[r].fn;
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(r, n, list[r].cmp == cmp && list[r].type == type);
+    return at < n ? list[at].fn : NULL;
 }
 #define FIND(list, cmp, type) find(list, sizeof(list) / sizeof(list)[0], cmp, type)
 /* Search the list for .ftz if the instruction and its type have it, else the plain list. */
@@ -214,9 +210,7 @@ weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst
 {
     uint8_t type = ir->types[ir->op == WEIR_PTX_OP_SET ? 1 : 0];
     weir_x_compare_fn fn = FIND_FTZ(rows, ftz_rows, ir, type);
-    if (!fn) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!fn, NULL);
     out->compare = fn;
     out->sub = ir->n_operands < 4               ? 0
                : ir->action == WEIR_PTX_MOD_AND ? 1

@@ -147,7 +147,7 @@ static const struct weir_x_inst *int_to_int(struct weir_x_warp *w, const struct 
         bool negative = from_signed && x < 0;
         if (sat && negative) {
             int64_t low = to_signed ? -(int64_t)top - 1 : 0;
-            x = x < low ? low : x;
+            x = WEIR_MAX(x, low);
         } else if (sat && (uint64_t)x > top) {
             x = (int64_t)top;
         }
@@ -180,7 +180,7 @@ static const struct weir_x_inst *int_to_float(struct weir_x_warp *w, const struc
         bool negative = is_signed && x < 0;
         uint64_t magnitude = negative ? 0 - (uint64_t)x : (uint64_t)x;
         if ((i->flags & WEIR_X_F_SAT) != 0) { /* to [0, 1] */
-            magnitude = negative ? 0 : magnitude > 1 ? 1 : magnitude;
+            magnitude = negative ? 0 : WEIR_MIN(magnitude, 1);
             negative = false;
         }
         write_cell(w, i, l, weir_x_format_pack(format, negative, magnitude, 0, i->round, 0));
@@ -216,7 +216,7 @@ static uint64_t to_format(const struct weir_x_inst *i, double x)
         x = copysign(0.0, x);
     }
     if ((i->flags & WEIR_X_F_SAT) != 0) {
-        x = x > 0 ? (x < 1 ? x : 1) : 0;
+        x = x > 0 ? WEIR_MIN(x, 1) : 0;
     }
     if ((i->flags & WEIR_X_F_RELU) != 0 && x <= 0) {
         x = 0; /* -0 too */
@@ -283,8 +283,8 @@ static const struct weir_x_inst *pack(struct weir_x_warp *w, const struct weir_x
     WEIR_X_EACH_ACTIVE(w, l, {
         int32_t x = (int32_t)a[l];
         int32_t y = (int32_t)b[l];
-        uint32_t r = ((uint32_t)(x > high ? high : x < low ? low : x) & mask) << bits;
-        r |= (uint32_t)(y > high ? high : y < low ? low : y) & mask;
+        uint32_t r = ((uint32_t)(x > high ? high : WEIR_MAX(x, low)) & mask) << bits;
+        r |= (uint32_t)(y > high ? high : WEIR_MAX(y, low)) & mask;
         d[l] = r | (c ? c[l] << (2 * bits) : 0);
     });
     return i + 1;
@@ -387,8 +387,7 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
     }
     bool natural = ((out->sub & 1u) != 0) == (weir_ptx_type_bits(out->type2) == 64) &&
                    ((out->sub & 2u) != 0) == (weir_ptx_type_bits(out->type) == 64);
-    for (size_t r = 0; natural && out->flags == 0 && r < sizeof direct_rows / sizeof direct_rows[0];
-         r++) {
+    for (size_t r = 0; natural && out->flags == 0 && r < WEIR_COUNT(direct_rows); r++) {
         if (direct_rows[r].to == out->type && direct_rows[r].from == out->type2 &&
             (!direct_rows[r].rounds || out->round == WEIR_X_RN)) {
             return direct_rows[r].fn;

@@ -216,7 +216,7 @@ static int host_rounding(uint8_t round)
 
 static float saturate_f32(float f)
 {
-    return f > 0.0f ? (f < 1.0f ? f : 1.0f) : 0.0f; /* NaN becomes 0 */
+    return f > 0.0f ? WEIR_MIN(f, 1.0f) : 0.0f; /* NaN becomes 0 */
 }
 
 /* sub: G_*; flags FTZ, SAT; round */
@@ -579,9 +579,7 @@ static weir_x_fn find_unary(const struct weir_ptx_inst *ir, struct weir_x_inst *
     case WEIR_PTX_OP_LG2:
     case WEIR_PTX_OP_EX2:
     case WEIR_PTX_OP_TANH:
-        if ((ir->flags & WEIR_PTX_FLAG_APPROX) == 0 && ir->op != WEIR_PTX_OP_RSQRT) {
-            return NULL;
-        }
+        WEIR_FAIL_IF((ir->flags & WEIR_PTX_FLAG_APPROX) == 0 && ir->op != WEIR_PTX_OP_RSQRT, NULL);
         out->sub = (uint8_t)ir->op;
         out->sub2 = (uint8_t)(ir->op >> 8);
         return f64 ? unary_approx_f64 : unary_approx_f32;
@@ -593,17 +591,13 @@ static weir_x_fn find_unary(const struct weir_ptx_inst *ir, struct weir_x_inst *
 weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     bool f64 = ir->types[0] == WEIR_PTX_TYPE_F64;
-    if (!f64 && ir->types[0] != WEIR_PTX_TYPE_F32) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!f64 && ir->types[0] != WEIR_PTX_TYPE_F32, NULL);
     weir_x_fn fn = find_unary(ir, out, f64);
     if (fn) {
         return fn;
     }
     uint8_t op = operations[ir->op];
-    if (op == 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(op == 0, NULL);
     if (op == G_MIN || op == G_MAX) {
         out->sub = op;
         return f64 ? minmax_f64 : minmax_f32;

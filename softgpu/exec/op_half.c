@@ -90,7 +90,7 @@ static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uin
         break;
     }
     if ((i->flags & WEIR_X_F_SAT) != 0) {
-        r = r > 0 ? (r < 1 ? r : 1) : 0;
+        r = r > 0 ? WEIR_MIN(r, 1) : 0;
     }
     if ((i->flags & WEIR_X_F_RELU) != 0 && r < 0) {
         r = 0;

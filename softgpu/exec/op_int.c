@@ -121,8 +121,8 @@ BINARY(rem_u64, uint64_t, 64, 64, 64, y == 0 ? UINT64_MAX : x % y)
 BINARY(rem_s64, int64_t, 64, 64, 64, y == 0 ? -1 : y == -1 ? 0 : x % y)
 
 #define MINMAX(type, T, wd)                                                                        \
-    BINARY(min_##type, T, wd, wd, wd, x < y ? x : y)                                               \
-    BINARY(max_##type, T, wd, wd, wd, x > y ? x : y)
+    BINARY(min_##type, T, wd, wd, wd, WEIR_MIN(x, y))                                              \
+    BINARY(max_##type, T, wd, wd, wd, WEIR_MAX(x, y))
 MINMAX(u16, uint16_t, 32)
 MINMAX(s16, int16_t, 32)
 MINMAX(u32, uint32_t, 32)
@@ -140,8 +140,8 @@ BINARY(max_s16x2, uint32_t, 32, 32, 32, PAIR(>, int16_t))
 #define RELUX2(v) (RELU16(v) | RELU16((v) >> 16) << 16)
 BINARY(minrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(<, int16_t)))
 BINARY(maxrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(>, int16_t)))
-BINARY(minrelu_s32, int32_t, 32, 32, 32, x < y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
-BINARY(maxrelu_s32, int32_t, 32, 32, 32, x > y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
+BINARY(minrelu_s32, int32_t, 32, 32, 32, x < y ? WEIR_MAX(x, 0) : WEIR_MAX(y, 0))
+BINARY(maxrelu_s32, int32_t, 32, 32, 32, x > y ? WEIR_MAX(x, 0) : WEIR_MAX(y, 0))
 BINARY(add_16x2, uint32_t, 32, 32, 32,
        ((x + y) & 0xffffu) | ((x & 0xffff0000u) + (y & 0xffff0000u)))
 
@@ -239,13 +239,13 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
     if (len == 0) {
         return 0;
     }
-    len = len > 255 ? 255 : len;
-    pos = pos > 255 ? 255 : pos;
+    len = WEIR_MIN(len, 255);
+    pos = WEIR_MIN(pos, 255);
     /* Fill the bits above the field with copies of its sign, or zeros. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
     uint32_t have = pos >= width ? 0 : width - pos;
-    uint32_t keep = len < have ? len : have;
+    uint32_t keep = WEIR_MIN(len, have);
     uint64_t mask = keep >= 64 ? UINT64_MAX : (1ull << keep) - 1;
     return sign ? value | ~mask : value & mask;
 }
@@ -357,10 +357,10 @@ static uint32_t permute(uint32_t a, uint32_t b, uint32_t c, uint32_t mode)
             pick = k;
             break;
         case 4: /* ecl: bytes below k become byte k */
-            pick = byte > k ? byte : k;
+            pick = WEIR_MAX(byte, k);
             break;
         case 5: /* ecr */
-            pick = byte < k ? byte : k;
+            pick = WEIR_MIN(byte, k);
             break;
         case 6: /* rc16 */
             pick = (k & 1u) * 2 + (byte & 1u);
@@ -596,12 +596,8 @@ static uint8_t permute_mode(const struct weir_ptx_inst *ir)
 {
     static const uint16_t modes[] = {WEIR_PTX_MOD_F4E, WEIR_PTX_MOD_B4E, WEIR_PTX_MOD_RC8,
                                      WEIR_PTX_MOD_ECL, WEIR_PTX_MOD_ECR, WEIR_PTX_MOD_RC16};
-    for (uint8_t m = 0; m < 6; m++) {
-        if (weir_ptx_inst_has(ir, modes[m])) {
-            return m + 1;
-        }
-    }
-    return 0;
+    uint8_t at = WEIR_FIRST(m, 6, weir_ptx_inst_has(ir, modes[m]));
+    return at < 6 ? at + 1 : 0;
 }
 
 weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
@@ -625,10 +621,8 @@ weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
     } else if (ir->op == WEIR_PTX_OP_PRMT) {
         out->sub = permute_mode(ir);
     }
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        if (rows[r].op == ir->op && rows[r].type == ir->types[0] && rows[r].form == form) {
-            return rows[r].fn;
-        }
-    }
-    return NULL;
+    size_t at =
+        WEIR_FIRST(r, WEIR_COUNT(rows),
+                   rows[r].op == ir->op && rows[r].type == ir->types[0] && rows[r].form == form);
+    return at < WEIR_COUNT(rows) ? rows[at].fn : NULL;
 }

@@ -78,9 +78,7 @@ WEIR_X_HANDLER(ld)
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, i->imm, addr);
     uint32_t bytes = i->bytes * (uint32_t)i->vec;
-    if (!weir_x_translate(w, i, i->space, addr, bytes, bytes, WEIR_SOFT_READ)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, i->space, addr, bytes, bytes, WEIR_SOFT_READ), NULL);
     if (i->vec == 1) {
         load_row(w, i, i->d, addr, 0);
         return i + 1;
@@ -97,9 +95,7 @@ WEIR_X_HANDLER(ld_global32)
 {
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, i->imm, addr);
-    if (!weir_x_translate(w, i, i->space, addr, 4, 4, WEIR_SOFT_READ)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, i->space, addr, 4, 4, WEIR_SOFT_READ), NULL);
     weir_x_u32 *d = weir_x_w32(w, i->d);
     WEIR_X_EACH(w, l, d[l] = __atomic_load_n(PTR(const uint32_t, addr[l]), __ATOMIC_RELAXED));
     return i + 1;
@@ -109,9 +105,7 @@ WEIR_X_HANDLER(ld_global64)
 {
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, i->imm, addr);
-    if (!weir_x_translate(w, i, i->space, addr, 8, 8, WEIR_SOFT_READ)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, i->space, addr, 8, 8, WEIR_SOFT_READ), NULL);
     weir_x_u64 *d = weir_x_w64(w, i->d);
     WEIR_X_EACH(w, l, d[l] = __atomic_load_n(PTR(const uint64_t, addr[l]), __ATOMIC_RELAXED));
     return i + 1;
@@ -126,7 +120,7 @@ WEIR_X_HANDLER(ld_param)
             continue;
         }
         uint64_t value = 0;
-        memcpy(&value, w->block->params + i->imm + e * i->bytes, i->bytes > 8 ? 8 : i->bytes);
+        memcpy(&value, w->block->params + i->imm + e * i->bytes, WEIR_MIN(i->bytes, 8));
         if ((i->flags & WEIR_X_F_SIGNED) != 0 && i->bytes < 8) {
             uint32_t shift = 64 - i->bytes * 8u;
             value = (uint64_t)((int64_t)(value << shift) >> shift);
@@ -189,9 +183,7 @@ WEIR_X_HANDLER(st)
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, i->imm, addr);
     uint32_t bytes = i->bytes * (uint32_t)i->vec;
-    if (!weir_x_translate(w, i, i->space, addr, bytes, bytes, WEIR_SOFT_WRITE)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, i->space, addr, bytes, bytes, WEIR_SOFT_WRITE), NULL);
     if (i->vec == 1) {
         store_row(w, i, i->d, addr, 0);
         return i + 1;
@@ -208,9 +200,7 @@ WEIR_X_HANDLER(st_global32)
 {
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, i->imm, addr);
-    if (!weir_x_translate(w, i, i->space, addr, 4, 4, WEIR_SOFT_WRITE)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, i->space, addr, 4, 4, WEIR_SOFT_WRITE), NULL);
     const weir_x_u32 *s = weir_x_w32(w, i->d);
     WEIR_X_EACH(w, l, __atomic_store_n(PTR(uint32_t, addr[l]), s[l], __ATOMIC_RELAXED));
     return i + 1;
@@ -305,9 +295,7 @@ WEIR_X_HANDLER(cp_async)
         from[l] = b[l] + (uint64_t)(int64_t)(int32_t)i->e;
     }
     uint32_t bytes = i->bytes;
-    if (!weir_x_translate(w, i, WEIR_X_SHARED, to, bytes, bytes, WEIR_SOFT_WRITE)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_translate(w, i, WEIR_X_SHARED, to, bytes, bytes, WEIR_SOFT_WRITE), NULL);
     uint32_t all = w->mask;
     uint32_t reading = all;
     const weir_x_u32 *size = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c) : NULL;
@@ -320,9 +308,7 @@ WEIR_X_HANDLER(cp_async)
     w->mask = reading;
     bool ok = reading == 0 || weir_x_translate(w, i, i->space, from, bytes, bytes, WEIR_SOFT_READ);
     w->mask = all;
-    if (!ok) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!ok, NULL);
     WEIR_X_EACH_ACTIVE(w, l, {
         char *d = PTR(char, to[l]);
         memset(d, 0, bytes);

@@ -44,7 +44,7 @@ static int64_t clamp(int64_t v, uint32_t bits, bool is_signed)
 {
     int64_t high = (1ll << (is_signed ? bits - 1 : bits)) - 1;
     int64_t low = is_signed ? -high - 1 : 0;
-    return v > high ? high : v < low ? low : v;
+    return v > high ? high : WEIR_MAX(v, low);
 }
 
 static bool holds(uint16_t compare, int64_t x, int64_t y)
@@ -86,9 +86,9 @@ static __int128 compute(const struct video *v, int64_t x, int64_t y)
     case V_ABSDIFF:
         return x > y ? x - y : y - x;
     case V_MIN:
-        return x < y ? x : y;
+        return WEIR_MIN(x, y);
     case V_MAX:
-        return x > y ? x : y;
+        return WEIR_MAX(x, y);
     case V_SET:
         return holds(v->compare, x, y);
     default:
@@ -269,7 +269,7 @@ static const struct {
 
 static bool find_operation(uint16_t op, struct video *v)
 {
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+    for (size_t r = 0; r < WEIR_COUNT(rows); r++) {
         if (rows[r].op == op) {
             v->operation = rows[r].operation;
             v->bits = rows[r].bits;

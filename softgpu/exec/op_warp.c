@@ -106,9 +106,7 @@ WEIR_X_HANDLER(warp_sync)
  * refs[0] is a predicate */
 WEIR_X_HANDLER(shfl)
 {
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     const weir_x_u32 *a = weir_x_w32(w, i->a);
     const weir_x_u32 *b = weir_x_w32(w, i->b);
     const weir_x_u32 *c = weir_x_w32(w, i->c);
@@ -232,9 +230,7 @@ WEIR_X_HANDLER(vote)
     if (vote_at_places(w, i)) {
         return done(w, i);
     }
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     tell_vote(w, i, yes_lanes(w, i));
     return done(w, i);
 }
@@ -247,9 +243,7 @@ static uint64_t match_value(const struct weir_x_warp *w, const struct weir_x_ins
 /* Fields: sub: 0 any 1 all; refs[0]: predicate of .all, or NO_REF */
 WEIR_X_HANDLER(match)
 {
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     uint32_t result[WEIR_X_LANES];
     uint32_t agreed = 0;
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -292,9 +286,7 @@ static uint32_t fold(uint8_t op, bool is_signed, uint32_t x, uint32_t y)
 
 WEIR_X_HANDLER(redux)
 {
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     const weir_x_u32 *a = weir_x_w32(w, i->a);
     uint32_t result[WEIR_X_LANES];
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -313,9 +305,7 @@ WEIR_X_HANDLER(redux)
 /* Fields: d: receives the leader's lane (or NO_REF); refs[0]: receives whether it is this lane */
 WEIR_X_HANDLER(elect)
 {
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_x_take_part(w, i), NULL);
     uint32_t leaders = 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         uint32_t leader = (uint32_t)__builtin_ctz(members_of(w, i, l));

@@ -89,15 +89,11 @@ void weir_exec_device_destroy(struct weir_exec_device *device)
         pthread_join(device->threads[t], NULL);
         weir_x_core_finish(&device->cores[t]);
     }
-    while (device->spare_cores) {
-        struct weir_x_core *core = device->spare_cores;
-        device->spare_cores = core->next;
+    for (struct weir_x_core *core; (core = WEIR_POP(device->spare_cores));) {
         weir_x_core_finish(core);
         free(core);
     }
-    while (device->spare_blocks) {
-        struct weir_x_block *block = device->spare_blocks;
-        device->spare_blocks = block->next;
+    for (struct weir_x_block *block; (block = WEIR_POP(device->spare_blocks));) {
         free(block);
     }
     weir_x_heap_destroy(device);
@@ -320,12 +316,7 @@ static bool run_resident(struct weir_x_core *core)
 
 static bool any_work_locked(const struct weir_x_core *core)
 {
-    for (const struct weir_x_grid *g = core->device->grids; g; g = g->next) {
-        if (has_block_locked(core, g)) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(g, core->device->grids, has_block_locked(core, g)) != NULL;
 }
 
 static void *sm_main(void *arg)
@@ -403,12 +394,7 @@ static bool start_threads_locked(struct weir_exec_device *device)
 static bool has_core_locked(const struct weir_x_grid *grid)
 {
     const struct weir_exec_device *device = grid->device;
-    for (uint32_t t = 0; t < device->n_threads; t++) {
-        if (room_of(&device->cores[t], grid) != 0) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(t, device->n_threads, room_of(&device->cores[t], grid) != 0);
 }
 
 static enum weir_status run_on_pool(struct weir_x_grid *grid)
@@ -453,8 +439,7 @@ static struct weir_x_core *core_get(struct weir_exec_device *device)
 static void core_put(struct weir_exec_device *device, struct weir_x_core *core)
 {
     WEIR_LOCKED(&device->lock);
-    core->next = device->spare_cores;
-    device->spare_cores = core;
+    WEIR_PUSH(device->spare_cores, core);
 }
 
 static enum weir_status run_grid(struct weir_x_grid *grid)
@@ -492,9 +477,9 @@ static uint32_t occupancy(const struct weir_exec_device *device,
     uint64_t by_threads = p->max_threads_per_sm / (warps * 32);
     uint64_t by_shared = p->shared_bytes_per_sm / shared;
     uint64_t by_registers = p->registers_per_sm / ((uint64_t)warps * per_warp);
-    limit = by_threads < limit ? by_threads : limit;
-    limit = by_shared < limit ? by_shared : limit;
-    limit = by_registers < limit ? by_registers : limit;
+    limit = WEIR_MIN(by_threads, limit);
+    limit = WEIR_MIN(by_shared, limit);
+    limit = WEIR_MIN(by_registers, limit);
     return (uint32_t)limit;
 }
 

@@ -55,9 +55,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
 
 static void free_retired_locked(void)
 {
-    while (retired) {
-        struct retired *r = retired;
-        retired = r->next;
+    for (struct retired *r; (r = WEIR_POP(retired));) {
         free(r->texture);
         free(r);
     }
@@ -461,13 +459,10 @@ WEIR_X_HANDLER(tex)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (!t) {
-            return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
-                                (unsigned long long)a[l]);
-        }
-        if (!fetch_lane(w, i, l, t)) {
-            return weir_x_fault(w, i, 700, l, t->levels[0].base, "the texture's memory is gone");
-        }
+        WEIR_FAIL_IF(!t, weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
+                                      (unsigned long long)a[l]));
+        WEIR_FAIL_IF(!fetch_lane(w, i, l, t),
+                     weir_x_fault(w, i, 700, l, t->levels[0].base, "the texture's memory is gone"));
     });
     return i + 1;
 }
@@ -478,10 +473,8 @@ WEIR_X_HANDLER(txq)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (!t) {
-            return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
-                                (unsigned long long)a[l]);
-        }
+        WEIR_FAIL_IF(!t, weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
+                                      (unsigned long long)a[l]));
         uint32_t level = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c)[l] : 0;
         const struct weir_exec_texture_level *at =
             &t->levels[level < t->n_levels ? level : t->n_levels - 1];
@@ -525,9 +518,7 @@ static char *surface_pointer(struct weir_x_warp *w, const struct weir_x_inst *i,
         at[2] = surface_index(i, (int32_t)weir_x_w32(w, i->refs[4])[l], level->depth, &outside);
     }
     *ok = !outside || i->sub2 != 0;
-    if (outside && i->sub2 != 2) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(outside && i->sub2 != 2, NULL);
     uint64_t address = level->base + (uint64_t)at[2] * level->slice_bytes +
                        (uint64_t)at[1] * level->row_bytes + (uint64_t)at[0] * texel;
     char *p = weir_x_generic(w, l, address, bytes, i->sub != 0 ? WEIR_SOFT_WRITE : WEIR_SOFT_READ);
@@ -569,9 +560,8 @@ WEIR_X_HANDLER(surface)
         const struct weir_exec_texture *t = object_of(a[l]);
         bool ok = t != NULL;
         char *p = ok ? surface_pointer(w, i, l, t, &ok) : NULL;
-        if (!ok) {
-            return weir_x_fault(w, i, 700, l, a[l], "surface access outside, or no such object");
-        }
+        WEIR_FAIL_IF(!ok,
+                     weir_x_fault(w, i, 700, l, a[l], "surface access outside, or no such object"));
         for (uint32_t e = 0; e < i->vec; e++) {
             surface_element(w, i, l, p, e);
         }

@@ -42,9 +42,7 @@ struct weir_x_frame *weir_x_frame_get(struct weir_x_core *core, const struct wei
         frame = class < 24 && alloc <= MAX_FRAME_BYTES - core->frame_bytes
                     ? aligned_alloc(64, alloc)
                     : NULL;
-        if (!frame) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!frame, NULL);
         core->frame_bytes += alloc;
         memset(frame, 0, alloc);
         frame->alloc_bytes = class;

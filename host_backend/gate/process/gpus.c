@@ -195,12 +195,7 @@ void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uin
 static bool has_queue_of(const struct served_port *port, const struct served_gpu *gpu,
                          uint32_t tenant)
 {
-    for (const struct served_queue *q = port->queues; q; q = q->next) {
-        if (q->gpu == gpu && q->tenant == tenant) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(q, port->queues, q->gpu == gpu && q->tenant == tenant) != NULL;
 }
 
 /* Wake the workers of a tenant that is no longer alone, since they must report its undecided

@@ -56,7 +56,7 @@ uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limi
                 port->domain == item->queue->port->domain && now_ns <= q->need.at_ns + LATE_NS) {
                 uint32_t bytes = bytes_of(&q->need, all - block_limit, all);
 
-                most = bytes > most ? bytes : most;
+                most = WEIR_MAX(bytes, most);
             }
         }
     }

@@ -160,9 +160,7 @@ bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gp
 {
     struct weir_predict_stats stats;
 
-    if (gpu >= process->n_gpus) {
-        return false;
-    }
+    WEIR_FAIL_IF(gpu >= process->n_gpus, false);
     weir_predict_stats(process->gpus[gpu].predict, &stats);
     *row = (struct weir_status_prediction){.device = gpu,
                                            .keys = stats.keys,
@@ -237,7 +235,7 @@ static uint64_t next_ns(const struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         uint64_t gpu_ns = served_gpu_next_ns(&process->gpus[i]);
 
-        at_ns = gpu_ns < at_ns ? gpu_ns : at_ns;
+        at_ns = WEIR_MIN(gpu_ns, at_ns);
     }
     return at_ns;
 }

@@ -68,9 +68,7 @@ static struct served_item *item_of(struct served_port *port,
 {
     struct served_item *chunk, *item;
 
-    if (request->item >= WEIR_GATE_PORT_ITEMS) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(request->item >= WEIR_GATE_PORT_ITEMS, NULL);
     chunk = port->items[request->item / SERVED_ITEMS_CHUNK];
     item = chunk ? &chunk[request->item % SERVED_ITEMS_CHUNK] : NULL;
     return item && item->id != 0 && item->generation == request->generation ? item : NULL;
@@ -300,9 +298,7 @@ static bool on_learn(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
 
-    if (!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX, false);
     if (!a->queue) {
         return true; /* the tenant was removed */
     }
@@ -315,13 +311,11 @@ static bool on_charge(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
 
-    if (!is_class(r->class)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!is_class(r->class), false);
     if (!a->queue) {
         return true; /* the tenant was removed, with its queues */
     }
-    served_queue_charge(a->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
+    served_queue_charge(a->queue, r->class, WEIR_MIN(r->ns, NS_MAX));
     return true;
 }
 
@@ -331,9 +325,7 @@ static bool on_device(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
 
-    if (a->gpu) {
-        return false;
-    }
+    WEIR_FAIL_IF(a->gpu, false);
     struct served_gpu *gpu = served_gpu_of(a->process, r);
     if (!gpu) {
         if (!a->port->told_not_served) {
@@ -416,8 +408,7 @@ static bool on_queue(const struct about *a)
     begin_to_predict(queue);
     note_peers(queue, r->flags);
     served_use_begin(a->process, queue, r);
-    queue->next = a->port->queues;
-    a->port->queues = queue;
+    WEIR_PUSH(a->port->queues, queue);
     a->port->queue[r->queue] = queue;
     return true;
 }
@@ -478,9 +469,7 @@ static bool handle(struct about *a)
     const struct weir_gate_request *r = a->request;
     const struct kind *kind = &kinds[r->kind < sizeof kinds / sizeof *kinds ? r->kind : 0];
 
-    if (r->device >= WEIR_GATE_PORT_DEVICES || !kind->handle) {
-        return false;
-    }
+    WEIR_FAIL_IF(r->device >= WEIR_GATE_PORT_DEVICES || !kind->handle, false);
     a->gpu = a->port->gpu[r->device];
     a->queue = r->queue < WEIR_GATE_PORT_QUEUES ? a->port->queue[r->queue] : NULL;
     a->item = item_of(a->port, r);

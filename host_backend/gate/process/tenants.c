@@ -213,9 +213,7 @@ bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
 {
     const struct served_gpu *g = &process->gpus[gpu];
 
-    if (gpu >= process->n_gpus) {
-        return false;
-    }
+    WEIR_FAIL_IF(gpu >= process->n_gpus, false);
     weir_status_device_init(row, (const uint8_t *)g->uuid);
     row->sms = g->of->sms;
     row->scheduled = 1;

@@ -147,12 +147,7 @@ void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu
 
 static bool is_served(const struct weir_gate_process *process, const struct section *section)
 {
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        if (is_of(section, &process->gpus[i])) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, process->n_gpus, is_of(section, &process->gpus[i]));
 }
 
 /* Add a GPU's section; false: it does not fit. */

@@ -89,7 +89,7 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
     if (*wanted != 0) {
         user = getpwnam(wanted); /* else weir_sup_vm_user_follow() says so */
     }
-    for (size_t i = 0; *wanted == 0 && !user && i < sizeof qemu_users / sizeof qemu_users[0]; i++) {
+    for (size_t i = 0; *wanted == 0 && !user && i < WEIR_COUNT(qemu_users); i++) {
         user = getpwnam(qemu_users[i]);
     }
     if (user && chown(path, user->pw_uid, (gid_t)-1) != 0) {
@@ -259,7 +259,7 @@ static void close_vm(struct weir_sup_vm *vm)
 {
     const int fds[] = {vm->fd, vm->region_fd, vm->bell_fd, vm->guest_fd};
 
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(fds); i++) {
         weir_fd_close(fds[i]);
     }
     *vm = (struct weir_sup_vm){.fd = -1};
@@ -345,8 +345,7 @@ void weir_sup_vms_take_over(struct weir_supervisor *sup)
         for (int i = 0; i < 4; i++) {
             *fds[i] = old.has[i] != 0 ? weir_book_take_fd(row, n++) : -1;
         }
-        sup->machines->next_vm =
-            row->key > sup->machines->next_vm ? row->key : sup->machines->next_vm;
+        sup->machines->next_vm = WEIR_MAX(row->key, sup->machines->next_vm);
     }
 }
 

@@ -56,9 +56,7 @@ static bool make_folder(const char *path)
     struct stat info;
 
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
-    if (mkdir(folder, 0711) != 0 && errno != EEXIST) {
-        return false;
-    }
+    WEIR_FAIL_IF(mkdir(folder, 0711) != 0 && errno != EEXIST, false);
     if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         errno = EPERM;
@@ -177,13 +175,10 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
 static struct weir_sup_vm *machine_of(struct weir_supervisor *sup,
                                       const struct weir_sup_tenant *tenant)
 {
-    for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines->vms[i].id != 0 && sup->machines->vms[i].nvdimm &&
-            sup->machines->vms[i].tenant == tenant->index) {
-            return &sup->machines->vms[i];
-        }
-    }
-    return NULL;
+    int at = WEIR_FIRST(i, WEIR_VMS_MAX,
+                        sup->machines->vms[i].id != 0 && sup->machines->vms[i].nvdimm &&
+                            sup->machines->vms[i].tenant == tenant->index);
+    return at < WEIR_VMS_MAX ? &sup->machines->vms[at] : NULL;
 }
 
 static bool is_noted(const struct weir_sup_nvdimm *n, pid_t pid)

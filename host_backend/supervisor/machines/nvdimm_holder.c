@@ -27,12 +27,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
 
 static bool is_worker(const struct weir_supervisor *sup, pid_t pid)
 {
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid == pid) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_WORKERS_MAX, sup->workers[i].used && sup->workers[i].pid == pid);
 }
 
 /* Is the process one of a host's? A killed host may have workers that have not noticed it yet. */

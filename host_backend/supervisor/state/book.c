@@ -280,10 +280,7 @@ bool weir_book_open(struct weir_supervisor *sup)
 
 static void free_rows(struct weir_book *book)
 {
-    while (book->rows) {
-        struct weir_book_row *row = book->rows;
-
-        book->rows = row->next;
+    for (struct weir_book_row *row; (row = WEIR_POP(book->rows));) {
         for (uint32_t i = 0; i < row->fds.n; i++) {
             weir_fd_close(row->fds.fd[i]);
         }
@@ -305,10 +302,7 @@ void weir_book_close(struct weir_supervisor *sup, bool end)
         }
     }
     free_rows(book);
-    while (book->events) {
-        struct event *event = book->events;
-
-        book->events = event->next;
+    for (struct event *event; (event = WEIR_POP(book->events));) {
         free(event);
     }
     weir_fd_close(book->fd);
@@ -389,7 +383,7 @@ int weir_book_take_fd(struct weir_book_row *row, uint32_t i)
 
 void weir_book_read(const struct weir_book_row *row, void *ret_value, size_t bytes)
 {
-    size_t n = row->bytes < bytes ? row->bytes : bytes;
+    size_t n = WEIR_MIN(row->bytes, bytes);
 
     memcpy(ret_value, row->data, n);
     memset((char *)ret_value + n, 0, bytes - n);
@@ -474,9 +468,7 @@ static bool add_word(struct weir_keep_message *message, const char *name, const 
     int n = snprintf((char *)message->data + message->bytes, room, "%s%s%s", name, value ? "=" : "",
                      value ? value : "");
 
-    if (n < 0 || (size_t)n >= room) {
-        return false;
-    }
+    WEIR_FAIL_IF(n < 0 || (size_t)n >= room, false);
     message->bytes += (uint32_t)n + 1;
     return true;
 }

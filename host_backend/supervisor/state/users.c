@@ -115,7 +115,7 @@ static bool has_shares(const struct weir_supervisor *sup, uint32_t user)
 /* When all state about a user has expired. */
 static uint64_t calm_from_ns(const struct weir_sup_user *user)
 {
-    return user->seen_ns > user->quarantine_end_ns ? user->seen_ns : user->quarantine_end_ns;
+    return WEIR_MAX(user->seen_ns, user->quarantine_end_ns);
 }
 
 struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid)

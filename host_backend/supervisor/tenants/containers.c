@@ -235,9 +235,7 @@ static void write_cdi(struct weir_supervisor *sup, const char *path)
     } else if (common) {
         status =
             weir_container_edits_common(sup->params.guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common);
-        if (status == WEIR_OK) {
-            status = weir_cdi_store(path, &spec);
-        }
+        WEIR_THEN(status, weir_cdi_store(path, &spec));
         if (status != WEIR_OK && (spec.n_tenants != 0 || spec.hook)) {
             weir_sup_extra_fails(sup, WEIR_EXTRA_CONTAINERS, "no CDI file '%.80s': %s", path,
                                  weir_status_text(status));

@@ -190,7 +190,7 @@ void weir_sup_shares_weigh(struct weir_supervisor *sup)
             users[n++] = user;
         }
     }
-    all = all < sup->config.demand.total_weight ? all : sup->config.demand.total_weight;
+    all = WEIR_MIN(all, sup->config.demand.total_weight);
     weir_demand_divide(all, asked, n, together);
     for (uint32_t i = 0; i < n; i++) {
         divide(sup, users[i], together[i]);

@@ -37,9 +37,7 @@
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_fault *fault)
 {
-    if (fault->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(fault->tenant_index >= WEIR_CONFIG_TENANTS_MAX, NULL);
     struct weir_sup_tenant *tenant = &sup->tenants[fault->tenant_index];
     return tenant->used && !tenant->gone && tenant->generation == fault->generation ? tenant : NULL;
 }
@@ -192,8 +190,7 @@ void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *l
         const struct weir_sup_faults *f = &tenant->faults;
 
         if (is_moved(sup, tenant) && !tenant->gone) {
-            weir_host_loop_wake(loop, f->release_ns > f->quarantine_end_ns ? f->release_ns
-                                                                           : f->quarantine_end_ns);
+            weir_host_loop_wake(loop, WEIR_MAX(f->release_ns, f->quarantine_end_ns));
         }
         if (is_outside_mps(sup, tenant)) {
             weir_host_loop_wake(loop, f->quarantine_end_ns);

@@ -68,7 +68,7 @@ static uint64_t lack(const struct weir_sup_tenant *tenant, enum weir_account_ite
 {
     uint64_t used = atomic_load(&tenant->account->used[item]), granted = tenant->granted[item];
 
-    used = used < granted ? used : granted;
+    used = WEIR_MIN(used, granted);
     return amount > granted - used ? amount - (granted - used) : 0;
 }
 

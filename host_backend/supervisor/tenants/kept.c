@@ -44,22 +44,16 @@ static bool is_kept(const struct weir_sup_tenant *tenant)
 bool weir_sup_kept_store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16];
-    bool any = false;
 
     path_of(sup, path, sizeof path);
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        any |= is_kept(&sup->tenants[i]);
-    }
-    if (!any) {
+    if (!WEIR_ANY(i, WEIR_CONFIG_TENANTS_MAX, is_kept(&sup->tenants[i]))) {
         return unlink(path) == 0 || errno == ENOENT;
     }
     if (is_machines(sup)) {
         (void)mkdir(STATE_DIR, 0755); /* a failure shows below */
     }
     FILE *file = weir_replace_begin(path);
-    if (!file) {
-        return false;
-    }
+    WEIR_FAIL_IF(!file, false);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (is_kept(&sup->tenants[i])) {
             weir_sup_tenant_write(file, &sup->tenants[i].base);

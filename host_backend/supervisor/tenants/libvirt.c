@@ -45,12 +45,9 @@ struct weir_sup_domain {
 
 static struct weir_sup_domain *find_domain(struct weir_supervisor *sup, const char *name)
 {
-    for (size_t i = 0; i < sup->libvirt.n_domains; i++) {
-        if (strcmp(sup->libvirt.domains[i].said.domain, name) == 0) {
-            return &sup->libvirt.domains[i];
-        }
-    }
-    return NULL;
+    size_t at = WEIR_FIRST(i, sup->libvirt.n_domains,
+                           strcmp(sup->libvirt.domains[i].said.domain, name) == 0);
+    return at < sup->libvirt.n_domains ? &sup->libvirt.domains[at] : NULL;
 }
 
 static struct weir_sup_domain *add_domain(struct weir_supervisor *sup, const char *name)
@@ -434,7 +431,7 @@ void weir_sup_libvirt_reap(struct weir_supervisor *sup)
     for (uint32_t i = 1; i < l->failures && pause_ns < PAUSE_LAST_NS; i++) {
         pause_ns *= 2;
     }
-    l->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
+    l->restart_at_ns = now_ns + WEIR_MIN(pause_ns, PAUSE_LAST_NS);
 }
 
 void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns)

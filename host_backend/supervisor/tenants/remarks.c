@@ -75,7 +75,7 @@ uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup)
         uint64_t bytes = memory_of(sup, *list != 0 ? list : sup->config.devices);
         uint32_t pct = weir_config_promised_pct(tenants, n, list, bytes);
 
-        most_pct = pct > most_pct ? pct : most_pct;
+        most_pct = WEIR_MAX(pct, most_pct);
     }
     return most_pct;
 }

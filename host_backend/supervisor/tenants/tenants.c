@@ -510,11 +510,9 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
-        bool kept = false;
+        bool kept = WEIR_ANY(k, config->n_tenants,
+                             strcmp(config->tenants[k].name, tenant->config.name) == 0);
 
-        for (uint32_t k = 0; k < config->n_tenants; k++) {
-            kept |= strcmp(config->tenants[k].name, tenant->config.name) == 0;
-        }
         if (tenant->used && !tenant->gone && !kept && tenant->source == WEIR_ORIGIN_FILE) {
             if (tenant->listen_fd < 0) { /* taken over: open it, to close all of it */
                 (void)!open_tenant(sup, tenant);

@@ -53,12 +53,9 @@ static bool is_users(const struct weir_sup_tenant *tenant)
 
 static struct weir_sup_tenant *find(struct weir_supervisor *sup, uint32_t user)
 {
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (is_users(&sup->tenants[i]) && sup->tenants[i].demand_user == user) {
-            return &sup->tenants[i];
-        }
-    }
-    return NULL;
+    int at = WEIR_FIRST(i, WEIR_CONFIG_TENANTS_MAX,
+                        is_users(&sup->tenants[i]) && sup->tenants[i].demand_user == user);
+    return at < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[at] : NULL;
 }
 
 /* The tenant that weir.toml gives a user; NULL: none, or several, so that none can be chosen. */
@@ -93,13 +90,9 @@ static bool has_programs(const struct weir_supervisor *sup, const struct weir_su
             return true;
         }
     }
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->programs.pending[i].used &&
-            sup->programs.pending[i].guest.tenant_index == tenant->index) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_ANY(i, WEIR_PENDING_MAX,
+                    sup->programs.pending[i].used &&
+                        sup->programs.pending[i].guest.tenant_index == tenant->index);
 }
 
 static uint32_t count(const struct weir_supervisor *sup)
@@ -146,10 +139,10 @@ static struct weir_tenant_config settings_of(const struct weir_sup_tenant *whole
     for (size_t i = 0; i < weir_setting_count(); i++) {
         size_t k = 0;
 
-        while (k < sizeof own / sizeof own[0] && strcmp(weir_setting_key(i), own[k]) != 0) {
+        while (k < WEIR_COUNT(own) && strcmp(weir_setting_key(i), own[k]) != 0) {
             k++;
         }
-        if (k == sizeof own / sizeof own[0]) {
+        if (k == WEIR_COUNT(own)) {
             weir_setting_copy(i, &whole->base, &config);
         }
     }

@@ -311,9 +311,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_event *event)
 {
-    if (event->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(event->tenant_index >= WEIR_CONFIG_TENANTS_MAX, NULL);
     struct weir_sup_tenant *tenant = &sup->tenants[event->tenant_index];
     return tenant->used && !tenant->gone && tenant->generation == event->generation ? tenant : NULL;
 }

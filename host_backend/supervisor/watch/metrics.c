@@ -61,12 +61,7 @@ static void print_number(FILE *out, const struct weir_status_field *f, const voi
 
 static bool is_scheduled(const struct weir_status_report *report)
 {
-    bool scheduled = false;
-
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        scheduled |= report->tenants[i].scheduled != 0;
-    }
-    return scheduled;
+    return WEIR_ANY(i, report->n_tenants, report->tenants[i].scheduled != 0);
 }
 
 /* Print a tenant's own labels, but those that have the name of one of ours, or came before. */

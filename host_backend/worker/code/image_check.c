@@ -155,9 +155,7 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
 {
     bool good = false;
 
-    if (entry->unpacked > *budget || entry->unpacked == 0) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(entry->unpacked > *budget || entry->unpacked == 0, NULL);
     *budget -= entry->unpacked;
     uint8_t *room = malloc(entry->unpacked);
     WEIR_FAIL_IF(!room, NULL);

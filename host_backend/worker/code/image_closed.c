@@ -93,9 +93,7 @@ static bool section_at(const struct file *file, uint32_t i, Elf64_Shdr *ret)
 /* A section's bytes. NULL: it has none, or too many were looked at. */
 static const uint8_t *contents(struct file *file, const Elf64_Shdr *section)
 {
-    if (!weir_cubin_has_bits(section->sh_type) || section->sh_size > file->budget) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!weir_cubin_has_bits(section->sh_type) || section->sh_size > file->budget, NULL);
     file->budget -= section->sh_size;
     return file->data + section->sh_offset;
 }
@@ -202,7 +200,7 @@ static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
     }
     section->was_entered = true;
     left = names_bytes - symbol->st_name;
-    n = strnlen(names + symbol->st_name, left < NAME_BYTES_MAX ? left : NAME_BYTES_MAX);
+    n = strnlen(names + symbol->st_name, WEIR_MIN(left, NAME_BYTES_MAX));
     return n == left || n == NAME_BYTES_MAX ||
            add_kernel(closed, names + symbol->st_name, n, section->open || !section->has_info);
 }
@@ -249,9 +247,7 @@ bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *
     bool good = true;
 
     memcpy(&file.header, data, sizeof file.header);
-    if (!is_known(&file.header)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!is_known(&file.header), false);
     file.sections = calloc(file.header.e_shnum, sizeof *file.sections);
     WEIR_FAIL_IF(!file.sections, false);
     for (uint32_t i = 0; i < file.header.e_shnum; i++) {

@@ -108,9 +108,7 @@ static bool follows(const struct scan *s, const char *word)
 
 static bool put(struct scan *s, const char *text, size_t bytes)
 {
-    if (bytes >= sizeof s->declaration - s->n) {
-        return false;
-    }
+    WEIR_FAIL_IF(bytes >= sizeof s->declaration - s->n, false);
     memcpy(s->declaration + s->n, text, bytes);
     s->n += bytes;
     s->declaration[s->n] = 0;

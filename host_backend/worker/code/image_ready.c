@@ -46,10 +46,7 @@ static void destroy_code(struct weir_image_code *code)
 
 void weir_image_codes_destroy(struct weir_image_code *codes)
 {
-    while (codes) {
-        struct weir_image_code *code = codes;
-
-        codes = code->next;
+    for (struct weir_image_code *code; (code = WEIR_POP(codes));) {
         destroy_code(code);
     }
 }

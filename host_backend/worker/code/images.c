@@ -26,10 +26,7 @@ static void destroy_image(struct weir_host_image *image)
 
 void weir_host_image_store_finish(struct weir_host_image_store *store)
 {
-    while (store->images) {
-        struct weir_host_image *image = store->images;
-
-        store->images = image->next;
+    for (struct weir_host_image *image; (image = WEIR_POP(store->images));) {
         weir_image_unreserve(store, image->bytes + image->more_bytes);
         destroy_image(image);
     }
@@ -46,8 +43,7 @@ static struct weir_host_image *find_locked(struct weir_host_image_store *store,
         if ((bytes == ANY_BYTES || image->bytes == bytes) &&
             memcmp(&image->hash, hash, sizeof *hash) == 0) {
             *at = image->next;
-            image->next = store->images;
-            store->images = image;
+            WEIR_PUSH(store->images, image);
             return image;
         }
     }
@@ -158,13 +154,8 @@ void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image
 
 bool weir_host_image_store_in_use(struct weir_host_image_store *store)
 {
-    bool used = false;
-
     WEIR_LOCKED(&store->lock);
-    for (const struct weir_host_image *image = store->images; image; image = image->next) {
-        used |= image->refs != 0;
-    }
-    return used;
+    return WEIR_LINKED(image, store->images, image->refs != 0) != NULL;
 }
 
 uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
@@ -175,10 +166,7 @@ uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
 
 void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first)
 {
-    while (first) {
-        struct weir_upload *upload = first;
-
-        first = upload->next;
+    for (struct weir_upload *upload; (upload = WEIR_POP(first));) {
         weir_image_unreserve(store, upload->bytes);
         free(upload->data);
         free(upload);

@@ -63,7 +63,7 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
 {
     CUjit_option ids[OPTIONS_MAX + 2];
     void *values[OPTIONS_MAX + 2];
-    uint32_t n = options->n < OPTIONS_MAX ? options->n : OPTIONS_MAX;
+    uint32_t n = WEIR_MIN(options->n, OPTIONS_MAX);
     CUlinkState state;
 
     *ret_result = (struct weir_compile_result){.image = NULL};

@@ -88,11 +88,8 @@ void weir_program_ptx_destroy(struct weir_program_ptx *ptx)
 
 void weir_image_compiled_destroy(struct weir_image_compiled *compiled)
 {
-    while (compiled) {
-        struct weir_image_compiled *next = compiled->next;
-
-        free(compiled);
-        compiled = next;
+    for (struct weir_image_compiled *first; (first = WEIR_POP(compiled));) {
+        free(first);
     }
 }
 
@@ -152,9 +149,7 @@ static bool text_get(struct text *t, const uint8_t *data, uint64_t bytes)
     struct weir_image_ptx_want want = {
         .sm = t->sm, .code_runs = true, .no_code = true, .max_bytes = TEXT_MAX_BYTES};
 
-    if (weir_image_ptx(data, bytes, &want, &t->chars, &t->bytes) != WEIR_OK) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_image_ptx(data, bytes, &want, &t->chars, &t->bytes) != WEIR_OK, false);
     t->sm_suffix = suffix_of(t->chars, t->sm);
     return true;
 }
@@ -175,9 +170,7 @@ static bool make_key(const struct text *t, const struct weir_host_image *image,
         at += (size_t)snprintf(room + at, sizeof room - at, "|%d=%llu", (int)t->options->ids[i],
                                (unsigned long long)(uintptr_t)t->options->values[i]);
     }
-    if (at + sizeof image->hash.bytes > sizeof room) {
-        return false;
-    }
+    WEIR_FAIL_IF(at + sizeof image->hash.bytes > sizeof room, false);
     memcpy(room + at, image->hash.bytes, sizeof image->hash.bytes);
     *ret_key = weir_hash_of(room, at + sizeof image->hash.bytes);
     return true;
@@ -187,10 +180,8 @@ static const struct weir_image_compiled *find(struct weir_host_image *image,
                                               const struct weir_hash *key)
 {
     pthread_mutex_lock(&image->lock);
-    const struct weir_image_compiled *c = image->compiled;
-    while (c && memcmp(&c->key, key, sizeof *key) != 0) {
-        c = c->next;
-    }
+    const struct weir_image_compiled *c =
+        WEIR_LINKED(each, image->compiled, memcmp(&each->key, key, sizeof *key) == 0);
     pthread_mutex_unlock(&image->lock);
     return c; /* the compiled code stays as long as the image */
 }
@@ -216,8 +207,7 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
     memcpy(c->data, data, bytes);
     weir_image_grew(store, image, bytes);
     WEIR_LOCKED(&image->lock);
-    c->next = image->compiled;
-    image->compiled = c;
+    WEIR_PUSH(image->compiled, c);
     return c;
 }
 

@@ -115,7 +115,7 @@ bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint
 {
     struct weir_connections *c = worker->connections;
     struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS};
-    uint32_t granted = wanted < c->most ? wanted : c->most;
+    uint32_t granted = WEIR_MIN(wanted, c->most);
     bool other = wanted != 0 && granted != c->now, ask = false, in;
 
     pthread_mutex_lock(&worker->lock);

@@ -31,7 +31,7 @@ static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
                                  CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
                                  CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
                                  CU_LIMIT_PERSISTING_L2_CACHE_SIZE};
-_Static_assert(sizeof limits / sizeof limits[0] == WEIR_DEVICE_LIMITS, "a value for each");
+_Static_assert(WEIR_COUNT(limits) == WEIR_DEVICE_LIMITS, "a value for each");
 
 /* ---------------------------------------------------------------- writes by the GPU */
 
@@ -42,9 +42,7 @@ static void *map_registered(const struct weir_driver *driver, size_t bytes)
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (at == MAP_FAILED) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(at == MAP_FAILED, NULL);
     if (driver->cuMemHostRegister_v2(at, bytes, flags) != CUDA_SUCCESS) {
         munmap(at, bytes);
         return NULL;
@@ -70,9 +68,7 @@ static bool try_write_value(const struct weir_platform *platform, uint32_t index
     CUstream stream;
     bool ok = false;
 
-    if (!platform->trial) {
-        return false;
-    }
+    WEIR_FAIL_IF(!platform->trial, false);
     __atomic_store_n(word, 0, __ATOMIC_RELEASE);
     if (driver->cuMemHostGetDevicePointer_v2(&address, word, 0) == CUDA_SUCCESS &&
         driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
@@ -171,7 +167,7 @@ static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER; /* limit_bytes, 
 /* Release what a limit no longer needs. */
 static void give_back(struct weir_tenant *tenant, uint32_t device, uint64_t *needed, uint64_t bytes)
 {
-    uint64_t charged = tenant->limits.of[device] < bytes ? tenant->limits.of[device] : bytes;
+    uint64_t charged = WEIR_MIN(tenant->limits.of[device], bytes);
 
     *needed -= bytes;
     tenant->limits.bytes[device] -= bytes;
@@ -239,9 +235,7 @@ CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, ui
     if (result == CUDA_SUCCESS && (may_lower || value > now)) {
         result = set_locked(session, limit, value);
     }
-    if (result == CUDA_SUCCESS) {
-        result = session->driver->cuCtxGetLimit(&now, limits[limit]);
-    }
+    WEIR_THEN(result, session->driver->cuCtxGetLimit(&now, limits[limit]));
     pthread_mutex_unlock(&limits_lock);
     *ret_now = now;
     return result;

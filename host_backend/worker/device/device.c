@@ -44,9 +44,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
     }
     weir_start_stage_ends(WEIR_START_DRIVER);
     CUresult result = worker->platform.driver.cuInit(0);
-    if (result == CUDA_SUCCESS) {
-        result = worker->platform.driver.cuDeviceGetCount(ret_devices);
-    }
+    WEIR_THEN(result, worker->platform.driver.cuDeviceGetCount(ret_devices));
     if (result != CUDA_SUCCESS || *ret_devices == 0) {
         weir_log_info("worker: driver has no device path=%s result=%d", path, (int)result);
         weir_driver_close(&worker->platform.driver);
@@ -72,7 +70,7 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     if (strrchr(program, '/')) {
         *strrchr(program, '/') = 0;
     }
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(places); i++) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         snprintf(path, sizeof path, places[i], program);
@@ -111,9 +109,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
 static bool add_fact(struct weir_device *d, const char *key, uint64_t value)
 {
-    if (d->n_facts == FACTS_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(d->n_facts == FACTS_MAX, false);
     snprintf(d->facts[d->n_facts].key, sizeof d->facts[0].key, "%s", key);
     d->facts[d->n_facts++].value = value;
     return true;
@@ -266,9 +262,7 @@ static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device 
     const struct weir_driver *driver = &worker->platform.driver;
     CUcontext context;
 
-    if (driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS, false);
     bool asked = driver->cuCtxSetCurrent(context) == CUDA_SUCCESS;
     if (asked) {
         ask_context(driver, &device->about);
@@ -562,12 +556,10 @@ uint64_t weir_platform_total_bytes(const struct weir_platform *platform)
 void weir_platform_text(const struct weir_platform *platform, char *text, size_t bytes)
 {
     const char *first = platform->devices[0].about.name;
-    bool alike = true;
+    bool alike =
+        !WEIR_ANY(i, platform->n_devices, strcmp(first, platform->devices[i].about.name) != 0);
     size_t at = 0;
 
-    for (uint32_t i = 1; i < platform->n_devices; i++) {
-        alike = alike && strcmp(first, platform->devices[i].about.name) == 0;
-    }
     if (alike && platform->n_devices > 1) {
         snprintf(text, bytes, "%u x %.*s", platform->n_devices, (int)bytes - 8, first);
         return;

@@ -175,13 +175,8 @@ static bool captures_itself(const struct weir_session *self)
 
 static bool any_inside(struct weir_worker *w)
 {
-    bool any = false;
-
     WEIR_LOCKED(&w->lock);
-    for (struct weir_session *s = w->sessions; s && !any; s = s->next) {
-        any = atomic_load(&s->idle->inside) != 0;
-    }
-    return any;
+    return WEIR_LINKED(s, w->sessions, atomic_load(&s->idle->inside) != 0) != NULL;
 }
 
 static void open_barrier(struct weir_device_idle *d)
@@ -324,7 +319,7 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
 
 static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 {
-    return a_ns < b_ns ? a_ns : b_ns;
+    return WEIR_MIN(a_ns, b_ns);
 }
 
 /*

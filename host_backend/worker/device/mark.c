@@ -48,10 +48,7 @@ void weir_marks_destroy(struct weir_marks *marks)
     if (!marks) {
         return;
     }
-    while (marks->pages) {
-        struct page *page = marks->pages;
-
-        marks->pages = page->next;
+    for (struct page *page; (page = WEIR_POP(marks->pages));) {
         (void)marks->driver->cuMemFreeHost(page->host);
         free(page);
     }
@@ -81,8 +78,7 @@ static struct page *add_page_locked(struct weir_marks *marks)
         return NULL;
     }
     memset(page->host, 0, PAGE_BYTES);
-    page->next = marks->pages;
-    marks->pages = page;
+    WEIR_PUSH(marks->pages, page);
     return page;
 }
 

@@ -32,7 +32,7 @@ static const struct weir_nvml_row rows[] = {
 #include "proto/nvml/functions.def"
     {"nvmlDeviceGetFieldValues", WEIR_NVML_FIELD, FIELD_BYTES, WEIR_NVML_LIVE}, {.name = NULL}};
 
-#define N_ROWS (sizeof rows / sizeof rows[0] - 1)
+#define N_ROWS (WEIR_COUNT(rows) - 1)
 
 /* A question in the form in which answers are kept. */
 struct key {
@@ -443,7 +443,7 @@ static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key,
         answer->n_data = k->n_data;
         return k->result;
     }
-    memcpy(answer->data, key->data, key->n_data < KEY_BYTES ? key->n_data : KEY_BYTES);
+    memcpy(answer->data, key->data, WEIR_MIN(key->n_data, KEY_BYTES));
     answer->n_data = bytes;
     nvmlReturn_t result = call(fn, nvml->handle, peer, row, key->arguments, answer);
     if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) {
@@ -471,7 +471,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     memcpy(key.arguments, question->arguments,
            n_arguments(rows[key.row].shape) * sizeof key.arguments[0]);
     if (key.n_data != 0) {
-        memcpy(key.data, question->data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
+        memcpy(key.data, question->data, WEIR_MIN(key.n_data, KEY_BYTES));
     }
     pthread_mutex_lock(&nvml->lock);
     if (!nvml->tried) {
@@ -480,7 +480,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     if (nvml->library) {
         result = ask_locked(nvml, &key, question->peer, bytes, answer);
     } else {
-        memcpy(answer->data, key.data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
+        memcpy(answer->data, key.data, WEIR_MIN(key.n_data, KEY_BYTES));
         answer->n_data = bytes;
         result = weir_nvml_plain(nvml->device, &rows[key.row], key.arguments, answer);
         trim(&rows[key.row], answer);

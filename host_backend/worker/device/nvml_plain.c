@@ -264,7 +264,7 @@ nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir
         {"NumFans", 0},
         {"VirtualizationMode", 0},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(numbers); i++) {
         if (IS(numbers[i].name)) {
             return give_words(answer, numbers[i].value, 0);
         }

@@ -41,9 +41,7 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
     if (result == CUDA_SUCCESS && stream) {
         result = driver->cuEventRecord(*event, stream);
     }
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuStreamWaitEvent(waiter, *event, 0);
-    }
+    WEIR_THEN(result, driver->cuStreamWaitEvent(waiter, *event, 0));
     return result;
 }
 

@@ -35,7 +35,7 @@ bool weir_place_is_part(const struct weir_session *session, const struct weir_sc
     uint32_t step = gate_of(s)->part_step;
 
     return place->block_limit == 0 && border != 0 && border < sms &&
-           border % (step < STEP ? step : STEP) == 0 &&
+           border % (WEIR_MIN(step, STEP)) == 0 &&
            (place->sm_first == 0 || place->sm_first + place->sm_count == sms);
 }
 

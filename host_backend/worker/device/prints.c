@@ -137,15 +137,9 @@ static CUresult flush(struct weir_session *self, const struct print_stream *s)
     CUresult result = d->cuEventSynchronize(s->event);
     CUstream idle;
 
-    if (result == CUDA_SUCCESS) {
-        result = weir_session_enter(self, s->device);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_session_work_stream(self, &idle);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = d->cuStreamSynchronize(idle);
-    }
+    WEIR_THEN(result, weir_session_enter(self, s->device));
+    WEIR_THEN(result, weir_session_work_stream(self, &idle));
+    WEIR_THEN(result, d->cuStreamSynchronize(idle));
     (void)weir_session_enter(self, here);
     return result;
 }

@@ -42,12 +42,8 @@ bool weir_put_off_any(const struct weir_session *session)
 
 bool weir_put_off_holds(const struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    for (const struct item *i = weir_session_put_off(session)->first; i; i = i->next) {
-        if (i->address < address + bytes && address < i->address + i->bytes) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(i, weir_session_put_off(session)->first,
+                       i->address < address + bytes && address < i->address + i->bytes) != NULL;
 }
 
 CUresult weir_put_off_begin(struct weir_session *session, uint32_t *ret_idle)

@@ -52,12 +52,8 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_
 void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
                        uint64_t bytes, CUmemAccess_flags flags)
 {
-    bool any = false;
-
-    for (uint32_t i = 0; i < weir_worker_platform(worker)->n_devices && !any; i++) {
-        any = reaches(worker, i, users, device);
-    }
-    if (any) { /* without access, copies are staged */
+    if (WEIR_ANY(i, weir_worker_platform(worker)->n_devices,
+                 reaches(worker, i, users, device))) { /* without access, copies are staged */
         (void)weir_memory_access(worker, device, users, base, bytes, flags);
     }
 }

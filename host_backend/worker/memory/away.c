@@ -124,12 +124,11 @@ bool weir_session_has_no_work(const struct weir_session *session)
         return false;
     }
     for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
-        for (struct weir_host_stream *stream = ctx->streams; stream; stream = stream->next) {
-            if (stream->capturing || weir_mark_kernels_pending(&stream->gate.word) ||
-                s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_SUCCESS) {
-                return false;
-            }
-        }
+        WEIR_FAIL_IF(
+            WEIR_LINKED(stream, ctx->streams,
+                        stream->capturing || weir_mark_kernels_pending(&stream->gate.word) ||
+                            s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_SUCCESS),
+            false);
     }
     return true;
 }

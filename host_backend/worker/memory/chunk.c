@@ -337,9 +337,7 @@ CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
     }
     result = weir_memory_access(worker, 0, 1, ready.base, ready.bytes,
                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (result == CUDA_SUCCESS) {
-        result = d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream);
-    }
+    WEIR_THEN(result, d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream));
     if (result != CUDA_SUCCESS) {
         (void)d->cuMemUnmap(ready.base, ready.bytes);
         (void)d->cuMemRelease(ready.memory);
@@ -580,13 +578,7 @@ static void enter_shared(struct weir_host_chunk *chunk)
 
 static void leave_shared_locked(struct weir_host_chunk *chunk)
 {
-    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at;
-         at = &(*at)->next_shared) {
-        if (*at == chunk) {
-            *at = chunk->next_shared;
-            return;
-        }
-    }
+    WEIR_UNLINK(chunk->tenant->shared_chunks, chunk, next_shared);
 }
 
 CUresult weir_chunk_share(struct weir_host_chunk *chunk)

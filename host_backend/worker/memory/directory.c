@@ -80,12 +80,7 @@ bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES])
 
 static void forget_locked(struct weir_directory *d, const struct question *question)
 {
-    for (struct question **at = &d->questions; *at; at = &(*at)->next) {
-        if (*at == question) {
-            *at = question->next;
-            return;
-        }
-    }
+    WEIR_UNLINK(d->questions, question, next);
 }
 
 /* Send a question and wait for the answer. false: no answer will come. */
@@ -100,8 +95,7 @@ static bool ask(struct weir_tenant *tenant, uint32_t type, struct question *ques
     message.entry = *question->entry;
     question->type = type;
     question->sent_fd = fd;
-    question->next = d->questions;
-    d->questions = question;
+    WEIR_PUSH(d->questions, question);
     pthread_mutex_unlock(&d->lock);
 
     bool is_sent = weir_link_send(d->link, &message, fd) == WEIR_OK;

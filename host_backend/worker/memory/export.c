@@ -80,8 +80,7 @@ static bool enter(struct weir_export *export)
 
     WEIR_LOCKED(&t->lock);
     if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
-        export->next = t->exports;
-        t->exports = export;
+        WEIR_PUSH(t->exports, export);
         if (export->alloc) {
             export->alloc->refs++;
             export->alloc->seen = true;
@@ -245,12 +244,7 @@ void weir_exports_look(struct weir_worker *worker)
         struct weir_tenant *t = export->tenant;
 
         pthread_mutex_lock(&t->lock);
-        for (struct weir_export **at = &t->exports; *at; at = &(*at)->next) {
-            if (*at == export) {
-                *at = export->next;
-                break;
-            }
-        }
+        WEIR_UNLINK(t->exports, export, next);
         pthread_mutex_unlock(&t->lock);
         free_export(export);
     }
@@ -258,10 +252,7 @@ void weir_exports_look(struct weir_worker *worker)
 
 void weir_exports_drop_all(struct weir_tenant *tenant)
 {
-    while (tenant->exports) {
-        struct weir_export *export = tenant->exports;
-
-        tenant->exports = export->next;
+    for (struct weir_export *export; (export = WEIR_POP(tenant->exports));) {
         free_export(export);
     }
 }

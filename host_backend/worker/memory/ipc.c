@@ -165,8 +165,7 @@ static void enter_event(struct weir_tenant *tenant, struct weir_ipc_event *event
 {
     WEIR_LOCKED(&tenant->lock);
     event->has_key = true;
-    event->next = tenant->events;
-    tenant->events = event;
+    WEIR_PUSH(tenant->events, event);
 }
 
 CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_event *event)
@@ -232,12 +231,7 @@ CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEI
 
 static void leave_locked(struct weir_tenant *tenant, const struct weir_ipc_event *event)
 {
-    for (struct weir_ipc_event **at = &tenant->events; *at; at = &(*at)->next) {
-        if (*at == event) {
-            *at = event->next;
-            return;
-        }
-    }
+    WEIR_UNLINK(tenant->events, event, next);
 }
 
 CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event *event)

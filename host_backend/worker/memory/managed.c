@@ -310,8 +310,7 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
     }
     weir_session_pins(session, bytes);
     WEIR_LOCKED(&m->lock);
-    r->next = m->ranges;
-    m->ranges = r;
+    WEIR_PUSH(m->ranges, r);
     return CUDA_SUCCESS;
 }
 
@@ -442,8 +441,8 @@ static bool part_of(const struct weir_managed_range *r, uint64_t address, uint64
     if (__builtin_add_overflow(address, bytes, &last) || address >= end || last <= base) {
         return false;
     }
-    address = address < base ? base : address;
-    last = last > end ? end : last;
+    address = WEIR_MAX(address, base);
+    last = WEIR_MIN(last, end);
     *ret_first = (uint32_t)((address - base) / WEIR_BLOCK_BYTES);
     *ret_end = (uint32_t)((last - base + WEIR_BLOCK_BYTES - 1) / WEIR_BLOCK_BYTES);
     return true;

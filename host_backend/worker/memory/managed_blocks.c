@@ -1,6 +1,7 @@
 /* The states of a managed range's blocks: see managed_blocks.h. */
 #include "host_backend/worker/memory/managed_blocks.h"
 
+#include "base/search.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +51,7 @@ uint32_t weir_blocks_row(struct weir_blocks *blocks, uint32_t block)
 {
     uint32_t most = block == blocks->next && blocks->row != 0 ? blocks->row * 2 : 1, n = 1;
 
-    most = most < WEIR_BLOCKS_MOST ? most : WEIR_BLOCKS_MOST;
+    most = WEIR_MIN(most, WEIR_BLOCKS_MOST);
     while (n < most && block + n < blocks->n && blocks->state[block + n] == blocks->state[block]) {
         n++;
     }

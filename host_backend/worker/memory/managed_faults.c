@@ -63,9 +63,7 @@ static bool map_pages(const struct weir_managed *m, uint64_t address, uint64_t b
         if (ioctl(m->fd, UFFDIO_CONTINUE, &ask) == 0) {
             break;
         }
-        if (errno == EINVAL && !writable) {
-            return false;
-        }
+        WEIR_FAIL_IF(errno == EINVAL && !writable, false);
         if (ask.mapped > 0) {
             at += (uint64_t)ask.mapped;
             tries = 0;
@@ -101,9 +99,7 @@ static bool make_before_locked(struct weir_managed *m, struct weir_managed_range
     if (r->before) {
         return true;
     }
-    if (weir_tenant_charge(m->session->tenant, &cost) != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(weir_tenant_charge(m->session->tenant, &cost) != CUDA_SUCCESS, false);
     void *at = mmap(NULL, r->chunk->bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
@@ -120,9 +116,7 @@ bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range
 {
     uint64_t offset = first * WEIR_BLOCK_BYTES;
 
-    if (!make_before_locked(m, r)) {
-        return false;
-    }
+    WEIR_FAIL_IF(!make_before_locked(m, r), false);
     memcpy(r->before + offset, r->pages + offset, n * WEIR_BLOCK_BYTES);
     for (uint32_t i = first; i < first + n; i++) {
         weir_blocks_merge(&r->blocks, i);
@@ -330,9 +324,7 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
         open_pages(m, r->chunk->base + first * WEIR_BLOCK_BYTES, n * WEIR_BLOCK_BYTES);
         return true;
     case WEIR_BLOCK_FAULT_BRINGS:
-        if (!fetch_locked(m, r, fault, first, &n)) {
-            return false;
-        }
+        WEIR_FAIL_IF(!fetch_locked(m, r, fault, first, &n), false);
         break;
     case WEIR_BLOCK_FAULT_MAPS:
         n = weir_blocks_row(&r->blocks, first);
@@ -467,10 +459,10 @@ void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
 static bool read_faults(struct weir_managed *m)
 {
     struct uffd_msg messages[16];
-    size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = sizeof messages / sizeof messages[0];
+    size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = WEIR_COUNT(messages);
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
-    ssize_t got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);
+    ssize_t got = read(m->fd, messages, WEIR_MIN(room, most) * sizeof messages[0]);
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof messages[0]; i++) {
         if (messages[i].event == UFFD_EVENT_PAGEFAULT) {

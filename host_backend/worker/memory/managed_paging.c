@@ -55,10 +55,10 @@ static bool prepare(struct weir_managed *m)
         m->paging.scratch = 0;
     }
     for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
-        if (!m->paging.ways[i] &&
-            d->cuStreamCreate(&m->paging.ways[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-            return false;
-        }
+        WEIR_FAIL_IF(!m->paging.ways[i] &&
+                         d->cuStreamCreate(&m->paging.ways[i], CU_STREAM_NON_BLOCKING) !=
+                             CUDA_SUCCESS,
+                     false);
     }
     return m->paging.scratch != 0;
 }
@@ -510,8 +510,8 @@ static bool has_most(const struct move *v, uint64_t address, uint64_t bytes)
     uint64_t from = address_of(v), to = from + piece_bytes;
     uint64_t end = bytes < UINT64_MAX - address ? address + bytes : UINT64_MAX;
 
-    from = address > from ? address : from;
-    to = end < to ? end : to;
+    from = WEIR_MAX(address, from);
+    to = WEIR_MIN(end, to);
     return to > from && 2 * (to - from) >= piece_bytes;
 }
 

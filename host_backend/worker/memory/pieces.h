@@ -41,7 +41,7 @@ static inline uint64_t weir_piece_bytes(const struct weir_host_chunk *chunk, uin
 {
     uint64_t left = chunk->bytes - i * WEIR_PIECE_BYTES;
 
-    return left < WEIR_PIECE_BYTES ? left : WEIR_PIECE_BYTES;
+    return WEIR_MIN(left, WEIR_PIECE_BYTES);
 }
 
 /**

@@ -63,7 +63,7 @@ static uint64_t most_bytes(const struct weir_session *session, uint32_t device)
     uint64_t total = session->platform->devices[device].about.total_memory_bytes;
     uint64_t quota = weir_account_limit(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
 
-    return (quota < total ? quota : total) / PART;
+    return (WEIR_MIN(quota, total)) / PART;
 }
 
 /* Release the session's oldest spares until the rest are within both bounds. */

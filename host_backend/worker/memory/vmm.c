@@ -175,9 +175,7 @@ CUresult weir_vmm_alloc_adopt(struct weir_session *session, struct weir_vmm_allo
     CUresult result = weir_worker_device_open(session->worker, as.device);
 
     as.charged = weir_device_memory_cost(session->worker, as.device, as.bytes);
-    if (result == CUDA_SUCCESS) {
-        result = weir_vmm_alloc_make(session, &as, back_by_file, ret_alloc);
-    }
+    WEIR_THEN(result, weir_vmm_alloc_make(session, &as, back_by_file, ret_alloc));
     if (result != CUDA_SUCCESS) {
         close(as.file);
     }
@@ -229,9 +227,7 @@ CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
     if (result == CUDA_SUCCESS) {
         result = weir_memory_access(w, alloc->device, 0, at, alloc->bytes,
                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        if (result == CUDA_SUCCESS) {
-            result = clear_mapped(alloc, at, stream);
-        }
+        WEIR_THEN(result, clear_mapped(alloc, at, stream));
         (void)driver->cuMemUnmap(at, alloc->bytes);
     }
     (void)driver->cuMemAddressFree(at, alloc->bytes);
@@ -371,7 +367,7 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
         weir_log_warn("vmm: there is no room at base=0x%llx bytes=%llu, but at 0x%llx",
                       (unsigned long long)space->base, (unsigned long long)space->bytes,
                       (unsigned long long)got);
-        hint = space->base + ((space->room > STEP_BYTES ? space->room : STEP_BYTES) << i);
+        hint = space->base + ((WEIR_MAX(space->room, STEP_BYTES)) << i);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -383,14 +379,14 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
     uint64_t unit = w->platform.granularity_bytes;
     struct weir_vmm_space space = {.bytes = bytes, .held = held};
 
-    alignment = alignment > unit ? alignment : unit;
+    alignment = WEIR_MAX(alignment, unit);
     WEIR_FAIL_IF(bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0,
                  CUDA_ERROR_INVALID_VALUE);
     if (bytes > w->config.vmm_bytes || alignment > w->config.vmm_bytes ||
         s->holdings->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    alignment = alignment > PLACE_BYTES ? alignment : PLACE_BYTES;
+    alignment = WEIR_MAX(alignment, PLACE_BYTES);
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
     WEIR_TRY(reserve_area(s, alignment, hint, &space));
     if (weir_vmm_space_add(&s->holdings->vmm, space) != WEIR_OK) {

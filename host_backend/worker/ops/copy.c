@@ -117,9 +117,7 @@ static bool extent(const struct weir_host_copy_side *side, uint64_t width, uint6
     uint64_t rows = side->height != 0 ? side->height : side->y + height;
     uint64_t row, bytes;
 
-    if (pitch < width || (depth > 1 && rows < height)) {
-        return false;
-    }
+    WEIR_FAIL_IF(pitch < width || (depth > 1 && rows < height), false);
     return !__builtin_mul_overflow(side->z + depth - 1, rows, &row) &&
            !__builtin_add_overflow(row, side->y + height - 1, &row) &&
            !__builtin_mul_overflow(row, pitch, &bytes) &&

@@ -158,12 +158,8 @@ static CUresult make_all(const struct workshop *w, struct part *part)
         return result;
     }
     result = clone_part(w, part, &other);
-    if (result == CUDA_SUCCESS) {
-        result = narrow(w, &other, middle, part->behind);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = narrow(w, part, part->first, middle);
-    }
+    WEIR_THEN(result, narrow(w, &other, middle, part->behind));
+    WEIR_THEN(result, narrow(w, part, part->first, middle));
     if (result != CUDA_SUCCESS) {
         part_finish(d, part);
         part_finish(d, &other);

@@ -71,9 +71,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
     if (wanted <= *room) {
         return true;
     }
-    if (wanted > limit) {
-        return false;
-    }
+    WEIR_FAIL_IF(wanted > limit, false);
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
     void *larger = realloc(*array, wanted * element_bytes);
     WEIR_FAIL_IF(!larger, false);
@@ -232,15 +230,9 @@ static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth)
                                                    : CUDA_ERROR_NOT_SUPPORTED;
     uint32_t first = 0;
 
-    if (result == CUDA_SUCCESS) {
-        result = add_items(p, &level, &first);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = add_children(p, &level, first, depth);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = add_edges(p, &level, first);
-    }
+    WEIR_THEN(result, add_items(p, &level, &first));
+    WEIR_THEN(result, add_children(p, &level, first, depth));
+    WEIR_THEN(result, add_edges(p, &level, first));
     weir_graph_level_finish(&level);
     return result;
 }

@@ -57,9 +57,7 @@ static CUresult copy_edges(const struct placing *p, CUgraphNode of, CUgraphNode 
     struct weir_graph_neighbours n = {0};
     CUresult result = weir_graph_neighbours_read(p->session->driver, of, before, &n);
 
-    if (result == CUDA_SUCCESS) {
-        result = weir_graph_neighbours_edit(p->session->driver, p->graph, to, &n, true);
-    }
+    WEIR_THEN(result, weir_graph_neighbours_edit(p->session->driver, p->graph, to, &n, true));
     weir_graph_neighbours_finish(&n);
     return result;
 }
@@ -80,7 +78,7 @@ static const CUlaunchAttributeID attributes[] = {
 
 static CUresult copy_attributes(const struct weir_driver *d, CUgraphNode from, CUgraphNode to)
 {
-    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(attributes); i++) {
         CUlaunchAttributeValue has, wanted;
 
         memset(&has, 0, sizeof has);
@@ -135,9 +133,7 @@ static CUresult place_nodes(struct placing *p, size_t n)
     CUresult result =
         nodes ? s->driver->cuGraphGetNodes(p->graph, nodes, &n) : CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (result == CUDA_SUCCESS) {
-        result = s->driver->cuCtxSetCurrent(weir_part_context(p->part));
-    }
+    WEIR_THEN(result, s->driver->cuCtxSetCurrent(weir_part_context(p->part)));
     for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
         result = place_node(p, nodes[i]);
     }
@@ -201,9 +197,7 @@ static struct weir_placed_graph *find_or_make(struct weir_session *s, struct wei
         if (!exec->done) {
             result = s->driver->cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
         }
-        if (result == CUDA_SUCCESS) {
-            result = make(s, exec, part, &native);
-        }
+        WEIR_THEN(result, make(s, exec, part, &native));
         if (result == CUDA_ERROR_NOT_SUPPORTED) {
             weir_exec_not_partable(s->driver, exec);
             return NULL;

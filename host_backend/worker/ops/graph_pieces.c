@@ -111,7 +111,7 @@ static uint64_t longest_ns(const struct weir_exec_pieces *pieces)
     uint64_t ns = 0;
 
     for (uint32_t i = 0; i < pieces->n; i++) {
-        ns = pieces->piece[i].hint.ns > ns ? pieces->piece[i].hint.ns : ns;
+        ns = WEIR_MAX(pieces->piece[i].hint.ns, ns);
     }
     return ns;
 }

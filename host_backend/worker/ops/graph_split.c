@@ -14,6 +14,7 @@
  */
 #include "host_backend/worker/ops/graph_split.h"
 
+#include "base/search.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,7 @@ static bool find_starts(struct split *s)
         for (uint32_t i = s->first[node]; i < s->first[node + 1]; i++) {
             uint32_t next = s->after[i];
 
-            s->start[next] = s->start[next] > end ? s->start[next] : end;
+            s->start[next] = WEIR_MAX(s->start[next], end);
             if (--s->waits_for[next] == 0) {
                 s->order[n++] = next;
             }
@@ -135,7 +136,7 @@ static void count_open(struct split *s)
         for (uint32_t i = s->first[node]; i < s->first[node + 1]; i++) {
             uint32_t successor = s->position[s->after[i]];
 
-            last = successor > last ? successor : last;
+            last = WEIR_MAX(successor, last);
         }
         s->open[s->position[node] + 1]++;
         s->open[last + 1]--;
@@ -202,7 +203,7 @@ uint32_t weir_graph_split(const struct weir_graph_shape *shape, uint32_t n_piece
     struct split s = {.shape = shape};
     uint32_t n = 0;
 
-    n_pieces = n_pieces < shape->n_nodes ? n_pieces : shape->n_nodes;
+    n_pieces = WEIR_MIN(n_pieces, shape->n_nodes);
     if (shape->n_nodes != 0 && make_room(&s)) {
         list_successors(&s);
         if (find_starts(&s)) {

@@ -39,12 +39,7 @@
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {
-    for (struct weir_grant **at = &session->holdings->grants; *at; at = &(*at)->next) {
-        if (*at == grant) {
-            *at = grant->next;
-            break;
-        }
-    }
+    WEIR_UNLINK(session->holdings->grants, grant, next);
     weir_session_unadmit(session, grant);
     if (!grant->opened) {
         weir_managed_remove(session, grant->chunk);

@@ -64,8 +64,7 @@ static struct weir_upload *new_upload(struct weir_session *s, const struct weir_
     memset(u->data + in->bytes, 0, WEIR_IMAGE_TAIL_BYTES);
     memcpy(u->hash.bytes, in->hash, sizeof in->hash);
     u->bytes = in->bytes;
-    u->next = s->uploads;
-    s->uploads = u;
+    WEIR_PUSH(s->uploads, u);
     return u;
 }
 

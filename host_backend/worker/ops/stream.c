@@ -33,8 +33,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     stream->priority = in->priority;
     weir_admission_stream_made(stream, priority);
     stream->blocking = (in->flags & CU_STREAM_NON_BLOCKING) == 0;
-    stream->next = ctx->streams;
-    ctx->streams = stream;
+    WEIR_PUSH(ctx->streams, stream);
     return CUDA_SUCCESS;
 }
 

@@ -55,7 +55,7 @@ static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_DRIVER,
                                            CUPTI_ACTIVITY_KIND_MEMCPY,
                                            CUPTI_ACTIVITY_KIND_MEMCPY2,
                                            CUPTI_ACTIVITY_KIND_MEMSET};
-#define N_KINDS (sizeof kinds / sizeof kinds[0])
+#define N_KINDS WEIR_COUNT(kinds)
 
 struct records {
     struct weir_cupti_record *at; /* owned */
@@ -141,10 +141,7 @@ static const char *keep_name_locked(const char *text)
     for (const char *c = text; *c; c++) {
         hash = hash * 33 + (uint8_t)*c;
     }
-    struct name *name = names[hash % NAMES];
-    while (name && strcmp(name->text, text) != 0) {
-        name = name->next;
-    }
+    struct name *name = WEIR_LINKED(n, names[hash % NAMES], strcmp(n->text, text) == 0);
     if (!name && (name = malloc(sizeof *name + strlen(text) + 1))) {
         strcpy(name->text, text);
         name->next = names[hash % NAMES];
@@ -347,7 +344,7 @@ static bool find_library(const char *wanted, char *ret_path, size_t bytes)
         return try_library(wanted);
     }
     for (int major = 13; major >= 12; major--) {
-        for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        for (size_t i = 0; i < WEIR_COUNT(folders); i++) {
             (void)snprintf(ret_path, bytes, "%slibcupti.so.%d", folders[i], major);
             if (try_library(ret_path)) {
                 return true;
@@ -416,8 +413,7 @@ static bool add_sink(struct weir_cupti_sink *sink)
     bool added = calls != NULL;
     if (added) {
         sink->number = ++last_sink != 0 ? last_sink : ++last_sink;
-        sink->next = sinks;
-        sinks = sink;
+        WEIR_PUSH(sinks, sink);
     }
     return added;
 }

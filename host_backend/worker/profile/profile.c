@@ -203,8 +203,7 @@ static struct weir_profile_span *take_span(struct weir_profile *profile)
 
 static void put_span(struct weir_profile *profile, struct weir_profile_span *span)
 {
-    span->next = profile->free;
-    profile->free = span;
+    WEIR_PUSH(profile->free, span);
 }
 
 static void destroy_event(const struct weir_driver *driver, CUevent *event)
@@ -466,7 +465,7 @@ static uint64_t plus_ms(uint64_t ns, float ms)
 
 static uint64_t latest(uint64_t a, uint64_t b)
 {
-    return a > b ? a : b;
+    return WEIR_MAX(a, b);
 }
 
 /* When the work began, by its events. */
@@ -558,7 +557,7 @@ static void give_up_late(const struct weir_session *s, struct weir_profile *prof
         }
     }
     for (struct weir_profile_span *span = profile->first; span && late; span = span->next) {
-        span->expected = span->n_got < span->expected ? span->n_got : span->expected;
+        span->expected = WEIR_MIN(span->n_got, span->expected);
     }
 }
 

@@ -93,19 +93,15 @@ void weir_runs_destroy(struct weir_runs *runs)
 
 /* ---------------------------------------------------------------- parameters and launches */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The word that tells worker blocks the run's place. 0: they have the whole GPU, and need not check
  * their SM. With look_always the word is never 0, so that they read orders. */
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
     bool all_sms = place->sm_count == 0, no_block_limit = place->block_limit == 0;
-    uint32_t block_limit = no_block_limit ? WEIR_PTX_ASK_NO_BLOCK_LIMIT
-                                          : least(place->block_limit, WEIR_PTX_ASK_NO_BLOCK_LIMIT);
+    uint32_t block_limit = no_block_limit
+                               ? WEIR_PTX_ASK_NO_BLOCK_LIMIT
+                               : WEIR_MIN(place->block_limit, WEIR_PTX_ASK_NO_BLOCK_LIMIT);
 
     if (all_sms && no_block_limit && run->args.sm_range == 0 && run->args.block_limit == 0 &&
         !run->p.look_always) {
@@ -114,9 +110,10 @@ static uint32_t place_word(const struct weir_run *run)
     if (no_block_limit && run->args.block_limit == 0) {
         block_limit = 0; /* as the parameter; "none" would be one more value to check */
     }
-    return WEIR_PTX_ASK(
-        all_sms ? 0 : place->sm_first,
-        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS), block_limit);
+    return WEIR_PTX_ASK(all_sms ? 0 : place->sm_first,
+                        all_sms ? WEIR_PTX_ASK_MAX_SMS
+                                : WEIR_MIN(place->sm_count, WEIR_PTX_ASK_MAX_SMS),
+                        block_limit);
 }
 
 CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
@@ -210,7 +207,7 @@ static int runs_priority(const struct weir_driver *d, CUstream stream)
 static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool idle)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
-    uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
+    uint32_t n = WEIR_MIN(p->argument_bytes, p->args_offset);
 
     run->p = *p;
     run->p.arguments = NULL;
@@ -222,7 +219,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     WEIR_FAIL_IF(!run->params, CUDA_ERROR_OUT_OF_MEMORY);
     WEIR_FAIL_IF(!weir_ptx_form_args_init(p->grid, &run->args), CUDA_ERROR_INVALID_VALUE);
     run->args.control = weir_run_control(run);
-    run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
+    run->args.task_blocks = WEIR_MIN(task, WEIR_PTX_FORM_MAX_TASK);
     run->args.sm_range =
         run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
     run->args.block_limit = run->place.block_limit;
@@ -271,12 +268,8 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         goto out;
     }
     result = fill(run, params, idle);
-    if (result == CUDA_SUCCESS) {
-        result = runs->driver->cuEventRecord(run->events.before, params->stream);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = launch(run, params->stream);
-    }
+    WEIR_THEN(result, runs->driver->cuEventRecord(run->events.before, params->stream));
+    WEIR_THEN(result, launch(run, params->stream));
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
         weir_run_drop_locked(run);
@@ -377,12 +370,8 @@ CUresult weir_run_again_locked(struct weir_run *run)
         lane->is_reached = false;
         lane->given_ns = weir_clock_now_ns();
     }
-    if (result == CUDA_SUCCESS) {
-        result = launch(run, lane->stream);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = d->cuEventRecord(lane->event, lane->stream);
-    }
+    WEIR_THEN(result, launch(run, lane->stream));
+    WEIR_THEN(result, d->cuEventRecord(lane->event, lane->stream));
     if (result != CUDA_SUCCESS) {
         weir_log_error("forms: a run cannot go on result=%d", (int)result);
     }
@@ -489,20 +478,19 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
     uint32_t total = run->args.total;
 
     WEIR_LOCKED(&run->runs->lock);
-    *ret_info = (struct weir_run_info){.state = run->state,
-                                       .begun = run->begun,
-                                       .timed = run->p.timed,
-                                       .plain = run->plain,
-                                       .blocks_per_sm = run->p.blocks_per_sm,
-                                       .total = total,
-                                       .done_blocks = run->state == WEIR_RUN_FINISHED ? total
-                                                      : run->blocks.next < total ? run->blocks.next
-                                                                                 : total,
-                                       .workers = run->blocks.workers,
-                                       .grids = run->lanes,
-                                       .started_ns = run->time.started_ns,
-                                       .finished_ns = run->time.finished_ns,
-                                       .place = run->place};
+    *ret_info = (struct weir_run_info){
+        .state = run->state,
+        .begun = run->begun,
+        .timed = run->p.timed,
+        .plain = run->plain,
+        .blocks_per_sm = run->p.blocks_per_sm,
+        .total = total,
+        .done_blocks = run->state == WEIR_RUN_FINISHED ? total : WEIR_MIN(run->blocks.next, total),
+        .workers = run->blocks.workers,
+        .grids = run->lanes,
+        .started_ns = run->time.started_ns,
+        .finished_ns = run->time.finished_ns,
+        .place = run->place};
 }
 
 void weir_run_put(struct weir_run *run)

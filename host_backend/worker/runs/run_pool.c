@@ -151,9 +151,7 @@ struct weir_run *weir_run_take_locked(struct weir_runs *runs)
     CUevent before, first;
 
     if (!chunk || chunk->state != WEIR_RUN_CHUNK_OPEN) {
-        if (!open_another(runs)) {
-            return NULL;
-        }
+        WEIR_FAIL_IF(!open_another(runs), NULL);
         chunk = runs->chunks[runs->open];
     }
     struct weir_run *run = &chunk->runs[chunk->used];
@@ -195,9 +193,7 @@ static bool add_lane(struct weir_runs *runs)
     struct weir_run_lane *lane = &runs->lanes[runs->n_lanes];
     const struct weir_driver *d = runs->driver;
 
-    if (runs->n_lanes == WEIR_RUN_LANES_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(runs->n_lanes == WEIR_RUN_LANES_MAX, false);
     lane->priority = 0;
     if (d->cuStreamCreateWithPriority(&lane->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
         return false;
@@ -253,9 +249,7 @@ struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
     while (i < runs->n_lanes && runs->lanes[i].run) {
         i++;
     }
-    if (i == runs->n_lanes && !add_lane(runs)) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(i == runs->n_lanes && !add_lane(runs), NULL);
     set_priority(runs->driver, &runs->lanes[i], run->priority);
     runs->lanes[i].run = run;
     run->lanes |= 1u << i;

@@ -55,9 +55,7 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
         (void)d->cuStreamSynchronize(runs->control); /* a late copy would overwrite the words */
     }
     pthread_mutex_lock(&runs->lock);
-    if (result != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(result != CUDA_SUCCESS, false);
     run->blocks.next = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
     run->blocks.done = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
     run->blocks.workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
@@ -122,7 +120,7 @@ static void look_stopping(struct weir_run *run)
         pthread_cond_broadcast(&runs->ended);
         return;
     }
-    taken = run->blocks.next < run->args.total ? run->blocks.next : run->args.total;
+    taken = WEIR_MIN(run->blocks.next, run->args.total);
     still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->blocks.workers == 0;
     if (!still) {
         if (!run->end.stuck && weir_clock_now_ns() - run->time.stop_ns > STOP_LIMIT_NS) {

@@ -21,7 +21,7 @@ CUresult weir_capture_read(const struct weir_session *session,
                                                 &c->nodes, &c->n));
     if (book && c->id != 0) { /* another driver may have used the number */
         c->id += book->capture_base;
-        book->capture_last = book->capture_last > c->id ? book->capture_last : c->id;
+        book->capture_last = WEIR_MAX(book->capture_last, c->id);
     }
     return CUDA_SUCCESS;
 }

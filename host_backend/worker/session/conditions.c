@@ -42,12 +42,7 @@ bool weir_condition_good(const struct weir_session *session, CUgraphConditionalH
 {
     const struct weir_conditions *c = session->conditions;
 
-    for (uint32_t i = 0; c && i < c->n; i++) {
-        if (c->of[i].native == handle && c->of[i].graph) {
-            return true;
-        }
-    }
-    return false;
+    return c && WEIR_ANY(i, c->n, c->of[i].native == handle && c->of[i].graph);
 }
 
 void weir_conditions_graph_gone(struct weir_session *session, const struct weir_object *graph)

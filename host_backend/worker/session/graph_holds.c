@@ -54,9 +54,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
         return hold;
     }
     hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
-    if (!hold) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(!hold, NULL);
     atomic_init(&hold->refs, 2);
     if (session->driver->cuUserObjectCreate(&hold->native, hold, graphs_gone, 1,
                                             CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
@@ -105,10 +103,8 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
 
     WEIR_FAIL_IF(!hold, CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_book_needs(session, object);
-    for (uint32_t i = 0; i < exec->n_held; i++) {
-        if (exec->held[i] == hold->native) {
-            return CUDA_SUCCESS;
-        }
+    if (WEIR_ANY(i, exec->n_held, exec->held[i] == hold->native)) {
+        return CUDA_SUCCESS;
     }
     more = hold->for_ever ? NULL : realloc(exec->held, (exec->n_held + 1) * sizeof *more);
     if (!more) {

@@ -38,7 +38,7 @@ static void grow(struct weir_object *object, uint64_t nodes)
 static void shrink(struct weir_object *object, uint32_t nodes)
 {
     for (struct weir_object *o = object; o; o = o->owner) {
-        o->within -= o->within < nodes ? o->within : nodes;
+        o->within -= WEIR_MIN(o->within, nodes);
     }
 }
 
@@ -104,7 +104,7 @@ static void deepen(struct weir_object *graph, uint32_t levels)
 {
     for (struct weir_object *o = graph; o; o = o->owner) {
         if (o->kind == WEIR_KIND_GRAPH) {
-            o->depth = (uint16_t)(o->depth > levels ? o->depth : levels);
+            o->depth = (uint16_t)(WEIR_MAX(o->depth, levels));
         } else {
             levels++;
         }
@@ -215,8 +215,7 @@ static void add_to_capture(struct weir_session *session, struct weir_host_stream
         return;
     }
     stream->capture_within += (uint32_t)nodes; /* was checked */
-    stream->capture_depth =
-        (uint16_t)(stream->capture_depth > levels ? stream->capture_depth : levels);
+    stream->capture_depth = (uint16_t)(WEIR_MAX(stream->capture_depth, levels));
 }
 
 /* It is unknown for which capture the launch is, so it counts for each. */

@@ -586,7 +586,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
     for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
         (void)weir_host_stream_wait(session->driver, weir_host_stream_at(s), DESTROY_WAIT_NS);
     }
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(kinds); i++) {
         weir_host_objects_destroy_all(session, kinds[i], ctx);
     }
     (void)weir_session_enter(session, ctx->o.device);
@@ -607,8 +607,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
 
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
 {
-    ctx->next = session->handles->contexts;
-    session->handles->contexts = ctx;
+    WEIR_PUSH(session->handles->contexts, ctx);
     if (atomic_fetch_add(&session->about->n_contexts, 1) == 0) {
         show_program(session, true);
     }

@@ -4,6 +4,8 @@
  */
 #include "host_backend/worker/session/stats_page.h"
 
+#include "base/search.h"
+#include "base/status.h"
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -39,7 +41,7 @@ static void add_counts(struct weir_stats_counts *sum, const struct weir_stats_co
     sum->waited += take(&part->waited);
     sum->wait_ns += take(&part->wait_ns);
     sum->busy_ns += take(&part->busy_ns);
-    sum->max_ns = sum->max_ns < max_ns ? max_ns : sum->max_ns;
+    sum->max_ns = WEIR_MAX(sum->max_ns, max_ns);
 }
 
 static bool was_called(const struct weir_stats_counts *c)
@@ -62,9 +64,7 @@ struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page)
         return NULL;
     }
     n = __atomic_load_n(&page->n_functions, __ATOMIC_RELAXED);
-    if (n > WEIR_STATS_MAX_FUNCTIONS) {
-        return NULL;
-    }
+    WEIR_FAIL_IF(n > WEIR_STATS_MAX_FUNCTIONS, NULL);
     set = new_set(n);
     for (uint32_t i = 0; set && i < n; i++) {
         struct weir_stats_row row = {0};

@@ -195,9 +195,7 @@ static bool send_call(struct weir_session *session, uint64_t token, const struct
     } room = {.record = {.op = WEIR_OP_host_func_call, .flags = WEIR_RECORD_NOTIFY}};
     size_t bytes = weir_ops[WEIR_OP_host_func_call].in_bytes(&in);
 
-    if (bytes > sizeof room.body) {
-        return false;
-    }
+    WEIR_FAIL_IF(bytes > sizeof room.body, false);
     weir_ops[WEIR_OP_host_func_call].in_encode(&in, room.body);
     room.record.len_bytes = (uint32_t)(sizeof room.record + bytes);
     return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;

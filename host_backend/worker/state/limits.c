@@ -58,8 +58,8 @@ uint64_t weir_session_device_left(const struct weir_session *session, uint32_t d
     uint64_t one = weir_account_left(account, WEIR_ACCOUNT_OF_DEVICE + device);
     uint64_t wish = wish_left(session, device);
 
-    all = all < one ? all : one;
-    return all < wish ? all : wish;
+    all = WEIR_MIN(all, one);
+    return WEIR_MIN(all, wish);
 }
 
 /* Half is reserved for connections, the driver and this process itself. */
@@ -290,9 +290,8 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
     enum weir_account_item refused;
 
     session->op.asked_bytes = bytes;
-    if (bytes > wish_left(session, device)) {
-        return refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit);
-    }
+    WEIR_FAIL_IF(bytes > wish_left(session, device),
+                 refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit));
     if (weir_account_charge_all(&session->tenant->account, amounts, &refused)) {
         return CUDA_SUCCESS;
     }

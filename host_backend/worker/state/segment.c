@@ -150,7 +150,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
 bool weir_session_words_open(struct weir_session *session)
 {
     struct weir_session_channel *c = session->channel;
-    uint32_t n = c->n_marks < WEIR_MARKS_WATCHED ? c->n_marks : WEIR_MARKS_WATCHED;
+    uint32_t n = WEIR_MIN(c->n_marks, WEIR_MARKS_WATCHED);
 
     for (uint32_t i = 0; i < n; i++) {
         if (!reached(session, c->marks[i].word, c->marks[i].value)) {
@@ -167,9 +167,7 @@ bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_
 {
     struct weir_session_channel *c = session->channel;
 
-    if (c->n_waits == WEIR_WORD_WAITS_MAX) {
-        return false;
-    }
+    WEIR_FAIL_IF(c->n_waits == WEIR_WORD_WAITS_MAX, false);
     c->waits[c->n_waits++] = (struct weir_word_wait){session->op.seq, word, value};
     session->op.answer_later = true;
     return true;

@@ -105,9 +105,7 @@ bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first)
 
     WEIR_FAIL_IF(!send_first(worker, first, &ticket), false);
     while ((int)(atomic_load(synced) - ticket) < 0) { /* meets G1 */
-        if (weir_clock_now_ns() >= end_ns) {
-            return false;
-        }
+        WEIR_FAIL_IF(weir_clock_now_ns() >= end_ns, false);
         (void)nanosleep(&pause, NULL);
     }
     return true;

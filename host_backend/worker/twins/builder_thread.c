@@ -120,8 +120,7 @@ void weir_forms_module_put_later(struct weir_forms_module *module)
 
     if (is_last(module)) {
         pthread_mutex_lock(&device->lock);
-        module->next = device->dead;
-        device->dead = module;
+        WEIR_PUSH(device->dead, module);
         pthread_cond_signal(&device->work);
         pthread_mutex_unlock(&device->lock);
     }
@@ -129,11 +128,8 @@ void weir_forms_module_put_later(struct weir_forms_module *module)
 
 static void destroy_all(struct weir_forms_module *first)
 {
-    while (first) {
-        struct weir_forms_module *next = first->next;
-
-        module_destroy(first);
-        first = next;
+    for (struct weir_forms_module *gone; (gone = WEIR_POP(first));) {
+        module_destroy(gone);
     }
 }
 

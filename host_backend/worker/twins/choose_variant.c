@@ -436,9 +436,7 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
         t->end = NULL;
         return false;
     }
-    if (d->cuEventRecord(t->begin, stream) != CUDA_SUCCESS) {
-        return false;
-    }
+    WEIR_FAIL_IF(d->cuEventRecord(t->begin, stream) != CUDA_SUCCESS, false);
     k->cost.tries[twin] += compared;
     if (twin) {
         t->since = 0;

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "base/search.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,7 +42,7 @@ static inline uint32_t weir_forms_aside_kib(uint64_t bytes)
     static const uint32_t sizes[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
     size_t i = 0;
 
-    while (i + 1 < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] * UINT64_C(1024) < bytes) {
+    while (i + 1 < WEIR_COUNT(sizes) && sizes[i] * UINT64_C(1024) < bytes) {
         i++;
     }
     return sizes[i];
@@ -118,8 +119,8 @@ static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block
                                                     : (WEIR_FORMS_STOP_NS + kernel_ns) / block_ns;
     uint64_t most = blocks / (workers * WEIR_FORMS_TASKS_PER_WORKER);
 
-    task = task > WEIR_FORMS_TASK_MAX ? WEIR_FORMS_TASK_MAX : task;
-    task = task > most ? most : task;
+    task = WEIR_MIN(task, WEIR_FORMS_TASK_MAX);
+    task = WEIR_MIN(task, most);
     return task != 0 ? (uint32_t)task : 1;
 }
 
@@ -160,7 +161,7 @@ static inline uint32_t weir_forms_register_room(uint32_t kernel_registers)
 
     uint32_t room = (kernel_registers + step - 1) / step * step + step;
 
-    return room < WEIR_FORMS_MOST_REGISTERS ? room : WEIR_FORMS_MOST_REGISTERS;
+    return WEIR_MIN(room, WEIR_FORMS_MOST_REGISTERS);
 }
 
 /**
@@ -176,6 +177,6 @@ static inline uint32_t weir_forms_register_limit(uint32_t threads, uint32_t kern
     uint32_t step = WEIR_FORMS_REGISTER_STEP;
     uint32_t own = (kernel_registers + step - 1) / step * step;
 
-    own = own < WEIR_FORMS_LEAST_REGISTERS ? WEIR_FORMS_LEAST_REGISTERS : own;
+    own = WEIR_MAX(own, WEIR_FORMS_LEAST_REGISTERS);
     return twin_blocks < kernel_blocks || fit < own ? fit : own;
 }

@@ -94,16 +94,16 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     if (k->attributes_mirrored && k->attributes_seen == k->module->attributes_set) {
         return true;
     }
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+    for (size_t i = 0; i < WEIR_COUNT(ids); i++) {
         int value = 0;
 
         if (d->cuFuncGetAttribute(&value, ids[i], native) != CUDA_SUCCESS) {
             continue; /* an older driver does not know the attribute */
         }
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
-            if (!mirror_one(d, k, (enum weir_ptx_form)form, WEIR_FORMS_PLAIN, ids[i], value)) {
-                return false;
-            }
+            WEIR_FAIL_IF(
+                !mirror_one(d, k, (enum weir_ptx_form)form, WEIR_FORMS_PLAIN, ids[i], value),
+                false);
         }
         for (uint32_t v = WEIR_FORMS_PLAIN + 1; v < WEIR_FORMS_VARIANTS; v++) {
             if (!mirror_one(d, k, WEIR_PTX_FORM_PERSISTENT, (enum weir_forms_variant)v, ids[i],
@@ -206,8 +206,7 @@ static void set_carveout(struct weir_session *s, const struct weir_forms_choice 
                          const struct weir_run_params *p, uint32_t beside_bytes)
 {
     struct weir_forms_carve_out *carve_out = &c->kernel->fit.carve_out[c->variant];
-    uint64_t blocks =
-        p->place.block_limit < c->blocks_per_sm ? p->place.block_limit : c->blocks_per_sm;
+    uint64_t blocks = WEIR_MIN(p->place.block_limit, c->blocks_per_sm);
     uint64_t own_bytes = blocks * c->block_bytes;
     uint32_t sm_bytes = c->kernel->module->device->sm_shared_bytes;
     uint32_t kib = weir_forms_aside_kib(own_bytes + beside_bytes);

@@ -70,8 +70,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
         weir_forms_module_put(m);
         return;
     }
-    m->next = module->forms;
-    module->forms = m;
+    WEIR_PUSH(module->forms, m);
 }
 
 /* Wait for the builder, for tests that want twins from the first launch on. The builder needs an

@@ -76,9 +76,7 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
         return true;
     }
     m->consts = calloc(n, sizeof *m->consts);
-    if (!m->consts) {
-        return false;
-    }
+    WEIR_FAIL_IF(!m->consts, false);
     for (uint32_t i = 0; i < n; i++) {
         struct weir_forms_const *c = &m->consts[i];
         const char *name = m->set->consts[i];
@@ -100,12 +98,8 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
 /* Find the copy of an exposed variable; 0: none. */
 static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr address)
 {
-    for (uint32_t i = 0; i < m->n_consts; i++) {
-        if (m->consts[i].original == address) {
-            return m->consts[i].twin;
-        }
-    }
-    return 0;
+    uint32_t at = WEIR_FIRST(i, m->n_consts, m->consts[i].original == address);
+    return at < m->n_consts ? m->consts[at].twin : 0;
 }
 
 static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
@@ -125,12 +119,9 @@ static void free_if_empty(struct weir_session *session)
 /* Is an earlier write still pending? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
-    for (const struct weir_forms_exposure *e = exposures_of(s); e; e = e->next) {
-        if (e->forms == m && e->written && s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
-            return true;
-        }
-    }
-    return false;
+    return WEIR_LINKED(e, exposures_of(s),
+                       e->forms == m && e->written &&
+                           s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) != NULL;
 }
 
 /* After binding: drop exposures of variables that are no constants. */
@@ -172,9 +163,7 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (module->bound || module->refused) {
         return !module->refused;
     }
-    if (writes_open(session, module)) {
-        return false;
-    }
+    WEIR_FAIL_IF(writes_open(session, module), false);
     /* The look-up may load code. */
     (void)weir_forms_device_idle_begin(module->device->forms, WEIR_FORMS_LOOK_UP_NS, &idle);
     bool ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
@@ -205,8 +194,7 @@ static bool expose(struct weir_session *s, const struct weir_forms_exposure *exp
         return false;
     }
     *e = *exposure;
-    e->next = s->exposures->first;
-    s->exposures->first = e;
+    WEIR_PUSH(s->exposures->first, e);
     return true;
 }
 
@@ -306,7 +294,7 @@ static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
                    const struct weir_host_stream *stream)
 {
     const struct weir_forms_exposures *x = s->exposures;
-    uint64_t first = e->address > x->touched_address ? e->address : x->touched_address;
+    uint64_t first = WEIR_MAX(e->address, x->touched_address);
     uint64_t touched_end = x->touched_address + x->touched_bytes;
     uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
 

@@ -142,14 +142,10 @@ static enum weir_status finish(const struct weir_forms_build_params *p,
     if (twins->n_made != 0) {
         status = weir_ptx_print_buffer(module, &text, &jit.job.text_bytes);
         jit.job.text = text;
-        if (status == WEIR_OK) {
-            status = weir_jit(&jit, &image, &image_bytes, why);
-        }
+        WEIR_THEN(status, weir_jit(&jit, &image, &image_bytes, why));
         free(text);
     }
-    if (status == WEIR_OK) {
-        status = weir_forms_set_encode(twins, image, image_bytes, ret_bytes, ret_n_bytes);
-    }
+    WEIR_THEN(status, weir_forms_set_encode(twins, image, image_bytes, ret_bytes, ret_n_bytes));
     free(image);
     return status;
 }
@@ -172,9 +168,7 @@ static enum weir_status build(const struct weir_forms_build_params *p, uint8_t *
 
     status = p->kernel ? make_capped(module, p->kernel, p->max_regs, &twins)
                        : make_twins(module, p->twins, &twins, &report->n_kernels);
-    if (status == WEIR_OK) {
-        status = finish(p, module, suffix, &twins, ret_bytes, ret_n_bytes, report->why);
-    }
+    WEIR_THEN(status, finish(p, module, suffix, &twins, ret_bytes, ret_n_bytes, report->why));
     weir_ptx_destroy(module);
     return status;
 }
