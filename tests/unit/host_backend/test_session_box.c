@@ -224,12 +224,10 @@ static CUresult rebuild(struct weir_box *box, const char **ret_why)
 
 static void begin(void **state)
 {
-    uint32_t error;
-
     prepare = serve_one_program;
+    begins_last = true;
     assert_int_equal(set_up(state), 0);
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
-    (void)deferred(&error); /* its thread waits for a record */
 }
 
 /* @param file_bytes  0: a pipe */
