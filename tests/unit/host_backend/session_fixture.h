@@ -44,8 +44,8 @@ static inline void *run(void *argument)
 
 /* What a test changes of the worker before the session's thread is there; or NULL. */
 static void (*prepare)(void);
-/* The test itself calls what the session's thread would: that only begins when all is over. */
-static bool begins_last;
+/* The test itself calls what the session's thread would: there is none. */
+static bool no_thread;
 
 /*
  * Tests look into the session between two calls. Each end of the loop has a mapping of its own, so
@@ -143,7 +143,7 @@ static inline int set_up(void **state)
         prepare();
     }
     assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
-    if (!begins_last) {
+    if (!no_thread) {
         pthread_create(&f.thread, NULL, run, f.session);
     }
     return 0;
@@ -153,12 +153,15 @@ static inline int set_up(void **state)
 static inline int tear_down(void **state)
 {
     (void)state;
-    if (begins_last) {
-        pthread_create(&f.thread, NULL, run, f.session);
-    }
     count(0, 0, false);
     f.guest->ops->destroy(f.guest);
-    pthread_join(f.thread, NULL);
+    if (no_thread) {
+        weir_session_finish(f.session);
+        weir_session_clear(f.session);
+        weir_session_destroy(f.session);
+    } else {
+        pthread_join(f.thread, NULL);
+    }
     assert_int_equal(fake_live, 0);
     assert_int_equal(atomic_load(&f.worker.counts.objects), 0);
     assert_true(weir_account_used(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) == 0);

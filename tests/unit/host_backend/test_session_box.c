@@ -225,7 +225,7 @@ static CUresult rebuild(struct weir_box *box, const char **ret_why)
 static void begin(void **state)
 {
     prepare = serve_one_program;
-    begins_last = true;
+    no_thread = true;
     assert_int_equal(set_up(state), 0);
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_HOST_MEMORY, 1 << 30);
 }
