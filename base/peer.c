@@ -21,8 +21,8 @@ static bool is_stopped(int pid)
 }
 
 /* Has a signal or a debugger stopped the process that listens at the socket's other end?
- * Returns false, too, if this process cannot find out: there is no /proc, or the other process is
- * in another pid namespace. */
+ * If this process cannot know, because there is no /proc or the other process is in another pid
+ * namespace, this returns false. */
 static bool peer_is_stopped(int socket_fd)
 {
     int saved_errno = errno;

@@ -29,7 +29,8 @@
         i;                                                                                         \
     })
 
-/* The first member of a list for which the condition, about `member`, is true; or NULL. */
+/* Finds the first member of a linked list for which a condition is true; NULL: there is none.
+ * `member` is the name that the condition uses for the member that it looks at. */
 #define WEIR_LINKED(member, list, condition)                                                       \
     ({                                                                                             \
         __typeof__(&*(list)) member = (list);                                                      \

@@ -5,6 +5,7 @@
 #include "tools/command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool weir_ask_tenant_good(const char *command, const char *tenant)
@@ -90,6 +91,13 @@ unsigned weir_ask_programs(const struct weir_status_report *report, const char *
         snprintf(names, 256, n ? "%u program%s%s)" : "no program", n, n == 1 ? "" : "s", list);
     }
     return n;
+}
+
+bool weir_session_is_meant(const struct weir_status_session *s, const char *tenant,
+                           const char *session)
+{
+    return strcmp(s->tenant, tenant) == 0 && strcmp(s->state, "monitor") != 0 &&
+           (!session || s->id == strtoull(session, NULL, 10));
 }
 
 const char *weir_worker_programs(const struct weir_status_report *report,

@@ -36,6 +36,11 @@ int weir_ask_to(const char *command, const char *run_dir, const char *const *wor
 unsigned weir_ask_programs(const struct weir_status_report *report, const char *tenant,
                            char names[256]);
 
+/** Does a command mean this session? @param session  its number as a text; NULL: all of the
+ * tenant's programs */
+bool weir_session_is_meant(const struct weir_status_session *s, const char *tenant,
+                           const char *session);
+
 /**
  * List the programs that a worker serves, by tenant: "alice: train (12), bob: infer (34)", or "no
  * program".

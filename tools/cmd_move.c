@@ -92,8 +92,7 @@ int weir_cmd_move(int argc, char **argv)
     size_t n = 0;
     for (size_t i = 0; i < report->n_sessions; i++) {
         const struct weir_status_session *s = &report->sessions[i];
-        if (strcmp(s->tenant, argv[first]) == 0 && strcmp(s->state, "monitor") != 0 &&
-            (!session || s->id == strtoull(session, NULL, 10))) {
+        if (weir_session_is_meant(s, argv[first], session)) {
             exit_status = move(run_dir, s);
             worst = exit_status > worst ? exit_status : worst;
             n++;

@@ -10,12 +10,6 @@
 #define LOOK_MS  50
 #define LIMIT_MS 60000 /* a program may work for 10 s, and 80 GiB take some seconds */
 
-static bool is_meant(const struct weir_status_session *s, const char *tenant, const char *session)
-{
-    return strcmp(s->tenant, tenant) == 0 && strcmp(s->state, "monitor") != 0 &&
-           (!session || s->id == strtoull(session, NULL, 10));
-}
-
 /* Wait until all requested programs are suspended, and print which are. */
 static int follow(const char *run_dir, const char *tenant, const char *session)
 {
@@ -26,15 +20,16 @@ static int follow(const char *run_dir, const char *tenant, const char *session)
         size_t n = 0, n_done = 0, n_refused = 0;
         for (size_t i = 0; i < report->n_sessions; i++) {
             const struct weir_status_session *s = &report->sessions[i];
-            n += is_meant(s, tenant, session);
-            n_done += is_meant(s, tenant, session) && strcmp(s->state, "suspended") == 0;
-            n_refused += is_meant(s, tenant, session) && strcmp(s->state, "suspending") != 0 &&
-                         strcmp(s->state, "suspended") != 0;
+            n += weir_session_is_meant(s, tenant, session);
+            n_done +=
+                weir_session_is_meant(s, tenant, session) && strcmp(s->state, "suspended") == 0;
+            n_refused += weir_session_is_meant(s, tenant, session) &&
+                         strcmp(s->state, "suspending") != 0 && strcmp(s->state, "suspended") != 0;
         }
         bool over = n_done + n_refused == n && ms > 0;
         for (size_t i = 0; over && i < report->n_sessions; i++) {
             const struct weir_status_session *s = &report->sessions[i];
-            if (is_meant(s, tenant, session)) {
+            if (weir_session_is_meant(s, tenant, session)) {
                 printf("session %llu (%s, pid %llu): %s, %llu of %llu MiB are in host memory\n",
                        (unsigned long long)s->id, s->program, (unsigned long long)s->pid,
                        strcmp(s->state, "suspended") == 0

@@ -155,7 +155,7 @@ struct weir_link_moved {
     struct weir_link_guest guest; /* what the next worker is sent; last, since it may grow */
 };
 
-/* What is said of a session that is to go to another worker (docs/design/rebuild.md). */
+/* The steps by which a session moves from its worker to another one (docs/design/rebuild.md). */
 enum weir_move {
     WEIR_MOVE_NO,
     WEIR_MOVE_ASK,     /* to its worker: let it leave as soon as it has nothing under way */

@@ -361,12 +361,6 @@ bool weir_guests_keep_segments(struct weir_worker *worker)
     return n + worker->guests->n_going == worker->n_sessions;
 }
 
-bool weir_guests_is_one(struct weir_worker *worker)
-{
-    WEIR_LOCKED(&worker->lock);
-    return worker->n_sessions == 1;
-}
-
 bool weir_guests_only_orphans(struct weir_worker *worker)
 {
     uint32_t n = 0;
@@ -633,10 +627,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
         weir_refuse(fd, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         close(fd);
         if (guest->channel == WEIR_CHANNEL_BOX) {
-            weir_worker_tell(worker,
-                             &(struct weir_link_message){
-                                 .type = WEIR_LINK_MOVE,
-                                 .move = {guest->session, guest->tenant_index, WEIR_MOVE_FAILED}});
+            weir_rebuild_say(worker, guest->session, guest->tenant_index, WEIR_MOVE_FAILED);
         }
         return;
     }

@@ -28,8 +28,6 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
  */
 bool weir_guests_keep_segments(struct weir_worker *worker);
 
-/** Is there no guest but one, with or without a session? @thread any, without the worker's lock */
-bool weir_guests_is_one(struct weir_worker *worker);
 /**
  * Have all programs of the worker ended, so that it only runs work that they have left behind?
  * @thread any, without the worker's lock

@@ -42,11 +42,8 @@ CUresult weir_arrival_reserve(struct weir_arrival *a)
 /* Tell the supervisor once what became of a session that came in a box. */
 static void say(struct weir_arrival *a, enum weir_move what)
 {
-    const struct weir_link_message message = {
-        .type = WEIR_LINK_MOVE, .move = {a->number, a->tenant->index, (uint32_t)what}};
-
     if (a->in_box) {
-        weir_worker_tell(a->worker, &message);
+        weir_rebuild_say(a->worker, a->number, a->tenant->index, what);
     }
     a->in_box = false;
 }

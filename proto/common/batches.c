@@ -6,6 +6,7 @@
  * the call returns, which every order allows.
  */
 #include "base/status.h"
+#include "proto/array_format.h"
 #include "proto/common/answers.h"
 
 #include <stdbool.h>
@@ -61,24 +62,8 @@ static CUresult element_bytes(describe_fn describe, CUarray array, size_t *ret_b
 {
     CUDA_ARRAY3D_DESCRIPTOR shape;
     WEIR_TRY(describe(&shape, array));
-    switch ((unsigned int)shape.Format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        *ret_bytes = shape.NumChannels;
-        return CUDA_SUCCESS;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        *ret_bytes = 2ul * shape.NumChannels;
-        return CUDA_SUCCESS;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        *ret_bytes = 4ul * shape.NumChannels;
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    *ret_bytes = (size_t)weir_format_bytes(shape.Format) * shape.NumChannels;
+    return weir_format_bytes(shape.Format) != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 struct side {

@@ -1,4 +1,5 @@
 /* Arrays, mipmapped arrays, and texture and surface objects. Arrays are stored row by row. */
+#include "proto/array_format.h"
 #include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
@@ -13,25 +14,6 @@
     (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |                     \
      CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT)
 
-uint32_t weir_soft_format_bytes(CUarray_format format)
-{
-    switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 0; /* block-compressed and planar formats are not offered */
-    }
-}
-
 static uint64_t at_least_one(uint64_t n)
 {
     return n == 0 ? 1 : n;
@@ -39,7 +21,7 @@ static uint64_t at_least_one(uint64_t n)
 
 static CUresult check_desc(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
-    uint32_t bytes = weir_soft_format_bytes(d->Format);
+    uint32_t bytes = weir_format_bytes(d->Format);
     if (bytes == 0 || (d->NumChannels != 1 && d->NumChannels != 2 && d->NumChannels != 4) ||
         d->Width == 0 || d->Width > MAX_EXTENT || d->Height > MAX_EXTENT || d->Depth > MAX_EXTENT ||
         (d->Flags & ~(unsigned)KNOWN_FLAGS) != 0) {
@@ -59,7 +41,7 @@ static CUresult check_desc(const CUDA_ARRAY3D_DESCRIPTOR *d)
 static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     array->desc = *d;
-    array->element_bytes = (uint64_t)weir_soft_format_bytes(d->Format) * d->NumChannels;
+    array->element_bytes = (uint64_t)weir_format_bytes(d->Format) * d->NumChannels;
     array->row_bytes = d->Width * array->element_bytes;
     array->rows = at_least_one(d->Height);
     array->slices = at_least_one(d->Depth);
@@ -313,7 +295,7 @@ static CUresult fill_linear(CUdeviceptr base, CUarray_format format, unsigned ch
                             uint64_t width, uint64_t height, uint64_t pitch,
                             struct weir_exec_texture *out)
 {
-    uint64_t texel = (uint64_t)weir_soft_format_bytes(format) * channels;
+    uint64_t texel = (uint64_t)weir_format_bytes(format) * channels;
     const struct weir_soft_alloc *alloc = weir_soft_space_find(base);
     uint64_t bytes;
     if (!exec_format(format, &out->format) || (channels != 1 && channels != 2 && channels != 4) ||
@@ -355,7 +337,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
     }
     case CU_RESOURCE_TYPE_LINEAR: {
         uint64_t texel =
-            (uint64_t)weir_soft_format_bytes(r->res.linear.format) * r->res.linear.numChannels;
+            (uint64_t)weir_format_bytes(r->res.linear.format) * r->res.linear.numChannels;
         uint64_t width = texel == 0 ? 0 : r->res.linear.sizeInBytes / texel;
         return fill_linear(r->res.linear.devPtr, r->res.linear.format, r->res.linear.numChannels,
                            width, 0, width * texel, out);

@@ -1,4 +1,5 @@
 /* The cuDevice* entries, cuInit and the version. */
+#include "proto/array_format.h"
 #include "proto/common/common.h"
 #include "softgpu/driver/driver.h"
 
@@ -41,7 +42,7 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
                                                       unsigned channels, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (!width || weir_soft_format_bytes(format) == 0 ||
+    if (!width || weir_format_bytes(format) == 0 ||
         (channels != 1 && channels != 2 && channels != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -780,7 +780,6 @@ struct weir_soft_mipmap {
     struct weir_soft_array *levels[WEIR_SOFT_MAX_LEVELS]; /* borrowed */
 };
 
-uint32_t weir_soft_format_bytes(CUarray_format format);
 /** Check a set against the address space. */
 CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
                             struct weir_soft_op **ret_op);

@@ -133,10 +133,11 @@ struct weir_sup_pending {
     uint32_t sm_pct;      /* requested CUDA_DEVICE_SM_LIMIT; 0: none */
     bool native;          /* the program must run outside MPS: its kernels launch kernels */
     bool moved;           /* no connection: a session that has left a worker, in its box */
-    bool waits; /* moved: that worker has the session until it is told what becomes of it */
-    int from;   /* moved: that worker, its pid, and its MPS domain or 0 */
+    /* Of a moved session: */
+    bool waits; /* the worker that it leaves can go on with it, and waits to be told */
+    int from;   /* index of that worker in sup->workers */
     pid_t from_pid;
-    uint32_t from_domain;
+    uint32_t from_domain; /* number of its MPS domain; 0: none */
     uint64_t since_ns;
     struct weir_link_guest guest; /* what its worker will receive */
 };

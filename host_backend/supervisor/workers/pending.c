@@ -65,10 +65,11 @@ void weir_sup_move_ends(struct weir_supervisor *sup, int tenant, uint64_t sessio
 
 uint64_t weir_sup_pending_given(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
-    uint64_t key = p->waits ? key_of(p) : 0;
+    uint64_t key = key_of(p);
 
-    if (p->moved && !p->waits) {
-        weir_book_drop(sup, WEIR_BOOK_MOVED, key_of(p));
+    if (!p->waits) {
+        weir_sup_pending_forget(sup, p);
+        return 0;
     }
     close(p->fd);
     *p = (struct weir_sup_pending){.fd = -1};

@@ -607,18 +607,24 @@ static CUresult note_asked(struct weir_session *s, struct weir_host_module *m,
                  : CUDA_SUCCESS;
 }
 
-/* Allow the guest to name the memory of a variable. */
-static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
-                             const struct weir_variable *v, const char *name)
+/* Allow the guest to name the memory of a variable, and describe it. */
+static CUresult admit_global(struct weir_session *s, struct weir_host_module *m, const char *name,
+                             CUdeviceptr address, size_t bytes,
+                             struct weir_op_module_global_out *out)
 {
-    WEIR_TRY(note_asked(s, m, v, name));
-    if (v->bytes != 0 && weir_session_check_dptr(s, v->at, v->bytes) != CUDA_SUCCESS &&
-        weir_session_admit(s, v->at, v->bytes, m) != WEIR_OK) {
+    const struct weir_variable v = {
+        .at = address, .bytes = bytes, .managed = is_managed(s, address)};
+
+    WEIR_TRY(note_asked(s, m, &v, name));
+    if (bytes != 0 && weir_session_check_dptr(s, address, bytes) != CUDA_SUCCESS &&
+        weir_session_admit(s, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (m->forms && v->bytes != 0) {
-        weir_forms_exposed(s, m, v->at, v->bytes);
+    if (m->forms && bytes != 0) {
+        weir_forms_exposed(s, m, address, bytes);
     }
+    *out = (struct weir_op_module_global_out){
+        .address = address, .bytes = bytes, .managed = v.managed};
     return CUDA_SUCCESS;
 }
 
@@ -631,19 +637,14 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
 
     WEIR_FAIL_IF(!m, CUDA_ERROR_INVALID_HANDLE);
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
-    const struct weir_variable v = {
-        .at = address, .bytes = bytes, .managed = is_managed(s, address)};
-
-    out->address = v.at;
-    out->bytes = v.bytes;
-    out->managed = v.managed;
-    return admit_global(s, m, &v, in->name);
+    return admit_global(s, m, in->name, address, bytes, out);
 }
 
 CUresult weir_host_library_global(struct weir_session *s,
                                   const struct weir_op_library_global_in *in,
                                   struct weir_op_library_global_out *out)
 {
+    struct weir_op_module_global_out global;
     struct weir_host_module *m;
     CUdeviceptr address;
     size_t bytes;
@@ -653,11 +654,8 @@ CUresult weir_host_library_global(struct weir_session *s,
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
     m->used = true;
-    const struct weir_variable v = {
-        .at = address, .bytes = bytes, .managed = is_managed(s, address)};
-
-    out->address = v.at;
-    out->bytes = v.bytes;
-    out->managed = v.managed;
-    return admit_global(s, m, &v, in->name);
+    WEIR_TRY(admit_global(s, m, in->name, address, bytes, &global));
+    *out = (struct weir_op_library_global_out){
+        .address = global.address, .bytes = global.bytes, .managed = global.managed};
+    return CUDA_SUCCESS;
 }

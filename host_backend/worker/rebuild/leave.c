@@ -250,19 +250,25 @@ bool weir_rebuild_leaves(struct weir_session *session)
 
 /* ---------------------------------------------------------------- a context that lives */
 
-void weir_rebuild_say(const struct weir_session *session, enum weir_move what)
+void weir_rebuild_say(const struct weir_worker *worker, uint64_t session, uint32_t tenant_index,
+                      enum weir_move what)
 {
-    const struct weir_link_message message = {
-        .type = WEIR_LINK_MOVE, .move = {session->id, session->tenant->index, (uint32_t)what}};
+    const struct weir_link_message message = {.type = WEIR_LINK_MOVE,
+                                              .move = {session, tenant_index, (uint32_t)what}};
 
-    weir_worker_tell(session->worker, &message);
+    weir_worker_tell(worker, &message);
+}
+
+static void say_of(const struct weir_session *s, enum weir_move what)
+{
+    weir_rebuild_say(s->worker, s->id, s->tenant->index, what);
 }
 
 static void cannot(struct weir_session *s, const char *why)
 {
     weir_log_info("session: asked to move, but stays session=%llu tenant=%s why=\"%s\"",
                   (unsigned long long)s->id, s->tenant->name, why);
-    weir_rebuild_say(s, WEIR_MOVE_CANNOT);
+    say_of(s, WEIR_MOVE_CANNOT);
     s->devices.book->leaving.by_ns = 0;
     atomic_store(&s->devices.book->leaving.move, WEIR_MOVE_NO);
 }
@@ -273,7 +279,7 @@ static void tell_one(struct weir_session *s, const struct weir_link_move *move)
     unsigned no = WEIR_MOVE_NO, waits = WEIR_MOVE_WAITS;
 
     if (!book && move->what == WEIR_MOVE_ASK) {
-        weir_rebuild_say(s, WEIR_MOVE_CANNOT);
+        say_of(s, WEIR_MOVE_CANNOT);
     } else if (book && move->what == WEIR_MOVE_ASK) {
         if (atomic_compare_exchange_strong(&book->leaving.move, &no, WEIR_MOVE_ASK)) {
             weir_session_call(s);
@@ -286,8 +292,6 @@ static void tell_one(struct weir_session *s, const struct weir_link_move *move)
 
 void weir_rebuild_told(struct weir_worker *worker, const struct weir_link_move *move)
 {
-    const struct weir_link_message none = {
-        .type = WEIR_LINK_MOVE, .move = {move->session, move->tenant_index, WEIR_MOVE_CANNOT}};
     bool any = false;
 
     for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
@@ -299,7 +303,7 @@ void weir_rebuild_told(struct weir_worker *worker, const struct weir_link_move *
     }
     weir_sessions_unlock(worker);
     if (!any && move->what == WEIR_MOVE_ASK) {
-        weir_worker_tell(worker, &none);
+        weir_rebuild_say(worker, move->session, move->tenant_index, WEIR_MOVE_CANNOT);
     }
 }
 
@@ -307,7 +311,7 @@ void weir_rebuild_say_again(struct weir_worker *worker)
 {
     for (const struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
         if (s->devices.book && s->devices.book->leaving.came) {
-            weir_rebuild_say(s, WEIR_MOVE_ARRIVED);
+            say_of(s, WEIR_MOVE_ARRIVED);
         }
     }
     weir_sessions_unlock(worker);

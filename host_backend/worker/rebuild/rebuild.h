@@ -54,8 +54,9 @@ void weir_rebuild_told(struct weir_worker *worker, const struct weir_link_move *
 /** Tell another supervisor of the sessions that have arrived here: the last one may not have told
  * the workers that wait. @thread main */
 void weir_rebuild_say_again(struct weir_worker *worker);
-/** Tell the supervisor of the session's move. @thread any */
-void weir_rebuild_say(const struct weir_session *session, enum weir_move what);
+/** Tell the supervisor of a session's move. @param session  its number @thread any */
+void weir_rebuild_say(const struct weir_worker *worker, uint64_t session, uint32_t tenant_index,
+                      enum weir_move what);
 
 /** Use weir_rebuild_moves(). */
 bool weir_rebuild_moves_now(struct weir_session *session);

@@ -4,6 +4,7 @@
 #include "base/memfd.h"
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/tenant.h"
+#include "proto/array_format.h"
 #include "proto/wire/kinds.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -13,8 +14,6 @@
 static uint32_t channel_bytes(CUarray_format format)
 {
     switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
     case CU_AD_FORMAT_UNORM_INT8X1:
     case CU_AD_FORMAT_UNORM_INT8X2:
     case CU_AD_FORMAT_UNORM_INT8X4:
@@ -22,9 +21,6 @@ static uint32_t channel_bytes(CUarray_format format)
     case CU_AD_FORMAT_SNORM_INT8X2:
     case CU_AD_FORMAT_SNORM_INT8X4:
         return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
     case CU_AD_FORMAT_UNORM_INT16X1:
     case CU_AD_FORMAT_UNORM_INT16X2:
     case CU_AD_FORMAT_UNORM_INT16X4:
@@ -32,12 +28,8 @@ static uint32_t channel_bytes(CUarray_format format)
     case CU_AD_FORMAT_SNORM_INT16X2:
     case CU_AD_FORMAT_SNORM_INT16X4:
         return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
     default:
-        return 0;
+        return weir_format_bytes(format);
     }
 }
 

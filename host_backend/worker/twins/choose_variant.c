@@ -16,8 +16,8 @@
  * most often on an SM is used, so that a kernel that is launched a few times does not pay for the
  * trial. A launch is timed by two events in the guest's stream, four of them for each twin and one
  * in AGAIN later; never two at a time for one kernel. A launch that was stopped or moved is not
- * counted. While the kernel is kept to a place, no twin is tried: its launches are not timed there,
- * and as another twin may fit on an SM less often, the place would not mean the same for it.
+ * counted. While a policy keeps the kernel to some SMs or to a number of blocks, no other twin is
+ * tried: launches are not timed then, and fewer blocks of another twin may fit on an SM.
  *
  * Whether a twin is launched at all depends on its cost: the original and the twins are timed in
  * the same way, with the same number of blocks, and the shortest times are compared. A twin that
